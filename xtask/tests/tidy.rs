@@ -123,7 +123,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// Whether `word` stands in the line as a whole word.
+/// Returns whether the line contains `word` as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     let is_name = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     line.match_indices(word).any(|(at, _)| {
@@ -660,7 +660,7 @@ fn read_document(name: &str) -> String {
     fs::read_to_string(workspace_root().join(name)).unwrap_or_else(|_| panic!("{name} is missing"))
 }
 
-/// What stands between backticks on one line, outside of fenced blocks.
+/// Returns the texts between backticks on one line, outside of fenced blocks.
 fn quoted_words(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut found = Vec::new();
@@ -674,7 +674,7 @@ fn quoted_words(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a quoted word is meant as a path of this repository.
+/// Returns whether a quoted word is meant as a path in this repository.
 fn is_path(word: &str) -> bool {
     let plain = word
         .chars()

@@ -10,7 +10,7 @@ pub struct Guide {
     pub text: &'static str,
 }
 
-/// All guides, in the order in which an agent needs them.
+/// All guides (short texts for agents), in the order in which an agent needs them.
 pub const GUIDES: [Guide; 5] = [
     Guide {
         name: "triage",
@@ -39,7 +39,7 @@ pub const GUIDES: [Guide; 5] = [
     },
 ];
 
-/// Returns the guide with this name. Upper and lower case do not matter.
+/// Returns the guide with this name, in upper or lower case.
 pub fn find_guide(name: &str) -> Option<&'static Guide> {
     GUIDES
         .iter()

@@ -35,31 +35,32 @@ pub(crate) use inputs;
 
 inputs! {
     EmptyInput {}
-    /// The id or name of one thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
+    /// Names one thing by its id or name, as a person types it: `T21`, `A5`, `M3`, or an agent's
+    /// name.
     IdInput { id: String }
-    /// Selects the change (diff) to show, by the id of a task or attempt.
+    /// Selects a change of files (diff) to show, by the id of a task or attempt.
     DiffInput {
         id: String,
         /// Show only the changes since the work was last sent back to its agent.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         since_review: bool,
     }
-    /// Selects the tasks of a dependency graph: those of a mission, or one task with its
-    /// neighbours, by the id as a person types it. Without an id, all tasks of one project or of
-    /// all projects.
+    /// Selects the tasks of a dependency graph by an id: all tasks of a mission, or one task with
+    /// its neighbours. Without an id, all tasks of one project or of all projects.
     GraphInput { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     AgentNameInput { name: AgentName }
     ProjectNameInput { name: ProjectName }
     AgentClose {
         name: AgentName,
-        /// The reason for closing the agent, which is shown to everybody who waits for it.
+        /// The reason for closing the agent, which is shown to everybody who waits for the agent.
         #[serde(default)]
         reason: String,
     }
     FileInput { path: String }
-    /// Limits the answer to one project. Without a project it covers all projects.
+    /// Limits the answer to one project. If omitted, the answer covers all projects.
     ProjectFilter { #[serde(default)] project: Option<ProjectName> }
-    /// Changes the limits of the daemon's machine. Omitted limits are not changed.
+    /// Changes the limits for attempts on the daemon's machine, such as their number and duration.
+    /// Omitted limits are not changed.
     #[derive(Default)]
     LimitsSet {
         #[serde(default)] max_attempts: Option<u32>,
@@ -81,39 +82,38 @@ inputs! {
     }
     LandInput {
         id: String,
-        /// Put the work in front of all queued work whose merge is not being tested yet.
+        /// Put the work before all other work in the queue whose merge is not being tested yet.
         #[serde(default)]
         first: bool,
         /// A claim on the project's trunk (the branch on which work lands) that the caller holds.
-        /// The work then lands at once, and `id` may also be an attempt's id or the path of the
-        /// attempt's workspace.
+        /// With such a claim, the work lands at once, and `id` may also be an attempt's id or the
+        /// path of the attempt's workspace.
         #[serde(default)]
         claim: Option<ClaimId>,
-        /// The token that was returned with the claim in `claim`.
+        /// The fencing token that was returned when the claim in `claim` was acquired.
         #[serde(default)]
         token: Option<u64>,
     }
     QueueHold {
         #[serde(default)] project: Option<ProjectName>,
-        /// The reason for holding the landing queue, which is shown to everybody whose work waits
-        /// in it.
+        /// The reason for holding the landing queue (finished work that waits to be merged).
+        /// Everybody whose work waits in the queue sees this reason.
         #[serde(default)]
         reason: String,
     }
-    /// The id of one thing, and a text about it, such as a reason.
+    /// Names one thing by its id, with a text about the thing, such as a reason.
     IdWithText { id: String, #[serde(default)] text: String }
     /// A person's answer to an agent's request in the inbox.
     InboxAnswer {
         id: ApprovalId,
         answer: RequestAnswer,
         #[serde(default)] reach: AnswerScope,
-        /// Also give this answer to all other open requests that are identical, whichever agent
-        /// made them.
+        /// Also give this answer to all other open requests that are identical, even if other
+        /// agents made them.
         #[serde(default)]
         alike: bool,
     }
-    /// The inbox item to hide, and for how many milliseconds. Without a time a hidden item is shown
-    /// again.
+    /// Hides an inbox item for `ms` milliseconds. If `ms` is omitted, shows a hidden item again.
     InboxSnooze { id: regatta_core::inbox::InboxItem, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
         #[serde(default = "default_rule_scope")] scope: policy::RuleScope,
@@ -121,14 +121,14 @@ inputs! {
         #[serde(default)] matter: policy::RuleSubject,
     }
     RuleIdInput { rule: RuleId }
-    /// Selects the days of the list: today and this number of days before it.
+    /// Selects the days for which spending is listed: today, and this number of days before today.
     BudgetListInput { #[serde(default)] days: u32 }
     CostQuery {
         /// Number of days before today whose cost is included. A day begins at midnight UTC.
         #[serde(default)]
         days: u32,
-        /// What to break the cost down by, such as the agent or the model; by everything if
-        /// omitted.
+        /// The property by which the cost is broken down, such as the agent or the model. If
+        /// omitted, the cost is broken down by each property.
         #[serde(default)]
         by: Option<regatta_core::cost::CostGrouping>,
     }
@@ -136,7 +136,8 @@ inputs! {
     BudgetSet { scope: budget::BudgetScope, #[serde(default)] ceiling: budget::Ceiling }
     TranscriptQuery {
         attempt: AttemptId,
-        /// The number of the journal record at which the transcript starts.
+        /// The number of the journal record (a record of the program's input and output) at which
+        /// the transcript starts.
         #[serde(default)]
         from: u64,
         #[serde(default = "default_fifty")] limit: usize,
@@ -144,15 +145,17 @@ inputs! {
     AttemptChecksInput { attempt: AttemptId }
     RuleTest {
         #[serde(default)] project: Option<ProjectName>,
-        /// A task whose type and files are used for the test.
+        /// A task whose type and files are used to test the rule.
         #[serde(default)]
         task: Option<TaskId>,
         #[serde(default)] issue_type: IssueType,
-        /// The files to test with: the files that a task may change for rules about starts, the
-        /// changed files for rules about landings.
+        /// The files to test the rule with. For a rule about starts, these are the files that a
+        /// task may change. For a rule about landings (merges of finished work), these are the
+        /// changed files.
         #[serde(default)]
         files: Vec<PathPattern>,
-        /// A line that the change is assumed to add to these files, for rules about contents.
+        /// For rules about the content of changes: a line that the tested change is assumed to add
+        /// to the files in `files`.
         #[serde(default)]
         line: Option<String>,
     }
@@ -162,28 +165,28 @@ inputs! {
         /// each write.
         name: String,
         scope: TokenScope,
-        /// How long the token is valid, in milliseconds. If omitted, it is valid until it is
-        /// removed.
+        /// The time in milliseconds for which the token is valid. If omitted, the token is valid
+        /// until it is removed.
         #[serde(default)]
         expires_ms: Option<u64>,
     }
     TokenNameInput { name: String }
-    /// Selects lines of the audit log: the newest lines, or with `after` the oldest lines after
-    /// that line.
+    /// Selects lines of the audit log: the newest lines or, with `after`, the oldest lines after
+    /// the line with that number.
     AuditQuery {
         #[serde(default)] after: Option<u64>,
         #[serde(default = "default_fifty")] limit: usize,
-        /// Only writes in the name of this person or agent, or with the token of this name.
+        /// List only writes in the name of this person or agent, or with the token of this name.
         #[serde(default)]
         by: Option<String>,
         #[serde(default)] verb: Option<String>,
-        /// Only writes about the thing with this id, such as a task.
+        /// List only writes about the thing with this id, such as a task.
         #[serde(default)]
         about: Option<String>,
     }
 
     ProjectAdd {
-        /// The path of the repository to add, or of a directory in it.
+        /// The path of the repository to add, or the path of a directory in the repository.
         path: String,
         #[serde(default)] name: Option<ProjectName>,
         #[serde(default)] trunk: Option<BranchName>,
@@ -219,11 +222,12 @@ inputs! {
         #[serde(default)] expects: Expects,
         #[serde(default)] effort: Option<String>,
         #[serde(default)] provider: Option<String>,
-        /// The steps that the scripted agent performs for this task.
+        /// The steps that a scripted agent (one that follows a list of steps instead of a model)
+        /// performs for this task.
         #[serde(default)]
         script: Option<serde_json::Value>,
         /// A command that runs after the task's checks have passed and before its work enters the
-        /// landing queue. An exit code other than 0 fails the task.
+        /// landing queue. If the command ends with an exit code other than 0, the task fails.
         #[serde(default)]
         ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
@@ -234,7 +238,7 @@ inputs! {
     TaskList {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] mission: Option<String>,
-        /// The statuses of the tasks to list; tasks of all open statuses if empty.
+        /// The statuses of the tasks to list. If empty, all tasks that have not ended are listed.
         #[serde(default)]
         status: Vec<TaskStatus>,
         /// List ended tasks too.
@@ -256,8 +260,8 @@ inputs! {
         /// gets a workspace in any case.
         #[serde(default = "default_true")]
         workspace: bool,
-        /// A person will do the work under the name of this agent, whose program Regatta would
-        /// otherwise start.
+        /// True if a person does the work under the name of this agent. Regatta then does not start
+        /// the agent's program.
         #[serde(default)]
         by_hand: bool,
     }
@@ -266,7 +270,7 @@ inputs! {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
-        /// The work that is needed outside the task's files, and the reason.
+        /// The work that the agent found necessary outside the task's files, and the reason.
         finding: String,
         #[serde(default)] suggested_files: Vec<String>,
     }
@@ -275,10 +279,10 @@ inputs! {
         attempt: AttemptId,
         token: u64,
         #[serde(default)] output: Option<String>,
-        /// The task turned out to need no change of files.
+        /// True if the task turned out to need no change of files.
         #[serde(default)]
         not_needed: bool,
-        /// Facts that the agent learned and that help later tasks of the project.
+        /// Facts that the agent has learned and that are useful for later tasks of the project.
         #[serde(default)]
         learnings: Vec<String>,
     }
@@ -322,17 +326,17 @@ inputs! {
         /// A team whose members work on the mission's tasks, in addition to `agents`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         team: Option<TeamName>,
-        /// The budget of the mission. Omitted limits are unlimited.
+        /// The budget of the mission. A limit that is omitted is unlimited.
         #[serde(default)]
         budget: budget::Ceiling,
         #[serde(default = "default_five")] max_workers: u32,
         #[serde(default)] mode: mission::StartMode,
-        /// Run tasks at the same time even if they declare the same files. The landing queue then
-        /// merges their changes.
+        /// Run tasks at the same time even if they declare the same files. Their changes are merged
+        /// when the tasks land.
         #[serde(default)]
         isolate: bool,
-        /// Land the work of each wave (the tasks that run at the same time) as one commit. Needs
-        /// the mode `waves`.
+        /// Land the work of each wave (a group of tasks that run at the same time) as one commit.
+        /// This requires the mode `waves`.
         #[serde(default)]
         wave_commits: bool,
         #[serde(default)] tasks: Vec<PlannedTask>,
@@ -340,11 +344,12 @@ inputs! {
         #[serde(default)]
         adopt: Vec<TaskId>,
     }
-    /// Creates a mission from a goal. An agent, the lead, breaks the goal into tasks.
+    /// Creates a mission from a goal. An agent (the lead) breaks the goal into tasks.
     MissionAsk {
         #[serde(default)] project: Option<ProjectName>,
         goal: String,
-        /// The agent that leads the mission. If omitted, the project's settings choose it.
+        /// The agent that leads the mission. If omitted, the agent is chosen by the project's
+        /// settings.
         #[serde(default)]
         agent: Option<AgentName>,
         /// An existing task that the mission has to accomplish.
@@ -353,25 +358,28 @@ inputs! {
     }
     MissionHandover {
         id: String,
-        /// The agent that leads the mission from now on. If omitted, the same agent leads again.
+        /// The agent that leads the mission from now on. If omitted, the previous lead leads the
+        /// mission again.
         #[serde(default)]
         to: Option<AgentName>,
     }
-    /// Selects a mission and a past revision at which to show it; its last revision if omitted.
+    /// Selects a mission, and the past revision (number of an event) at which to show the mission.
+    /// If `at` is omitted, the mission's last revision.
     MissionReplay { id: String, #[serde(default)] at: Option<u64> }
     MissionCompare { ids: Vec<regatta_core::ids::MissionId> }
-    /// The final report with which a lead ends its mission.
+    /// The final report with which a lead (the agent that leads a mission) ends its mission.
     MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
     MissionAdopt {
         task: TaskId,
-        /// The mission that gets the task. If omitted and the caller leads a mission, that mission.
+        /// The mission that gets the task. If omitted and the caller leads a mission, the mission
+        /// that the caller leads.
         #[serde(default)]
         mission: Option<String>,
     }
     RouteInput {
         message: MessageId,
-        /// The project whose router handles the message. If omitted, the project of the message's
-        /// channel.
+        /// The project whose router (which reads commands in messages) handles the message. If
+        /// omitted, the project of the message's channel.
         #[serde(default)]
         project: Option<ProjectName>,
     }
@@ -391,26 +399,30 @@ inputs! {
         /// work.
         #[serde(default)]
         planner: Option<AgentName>,
-        /// The reason why the planner's previous plan could not be used, if there was one.
+        /// If a previous plan could not be used: the reason, so that the planning agent can do
+        /// better.
         #[serde(default)]
         wrong: String,
-        /// The steps that the planner performs if it is a scripted agent.
+        /// The steps for the agent that makes the plan, if that agent is a scripted agent (one that
+        /// follows a list of steps instead of a model).
         #[serde(default)]
         script: Option<serde_json::Value>,
     }
     PlanShow { task: TaskId }
-    /// A plan to display with its waves and conflicts. Nothing is started.
+    /// A plan to display with its waves (groups of tasks that run at the same time) and its
+    /// conflicts. Nothing is started.
     PlanDraw {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
         tasks: Vec<PlannedTask>,
-        /// The agents that would work on the plan. If omitted, the project's settings choose them.
+        /// The agents that would work on the plan. If omitted, the agents in the project's
+        /// settings.
         #[serde(default)]
         agents: Vec<AgentName>,
     }
     StopInput {
         #[serde(default)] id: Option<String>,
-        /// Let running attempts finish, and start no new ones.
+        /// Let running attempts finish, and start no new attempts.
         #[serde(default)]
         drain: bool,
         /// Start the stopped task again at once, in a new attempt.
@@ -437,16 +449,16 @@ inputs! {
 pub enum RuntimeName {
     Scripted,
     Command,
-    /// The Agent Client Protocol (ACP).
+    /// The agent's program is driven over the Agent Client Protocol (ACP).
     Acp,
-    /// Claude Code's own protocol of JSON lines.
+    /// The agent's program is driven over Claude Code's own protocol of JSON lines.
     Claude,
-    /// `codex exec`: one process for each prompt.
+    /// The program `codex exec`, with one process for each prompt.
     Codex,
-    /// `codex app-server`: one process for a whole session.
+    /// The program `codex app-server`, with one process for a whole session.
     CodexServer,
-    /// Regatta starts no program. An agent that somebody else starts asks for tasks under this
-    /// name.
+    /// Regatta starts no program for this agent. An agent that somebody else starts asks for tasks
+    /// under the agent's name.
     Outside,
 }
 
@@ -495,7 +507,8 @@ pub struct RunnerNameInput {
     pub name: regatta_core::ids::RunnerName,
 }
 
-/// Identifies a runner, with the session number that it got when it registered.
+/// Identifies a runner (a machine that works for the daemon), with the session number that the
+/// runner got when it registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -504,8 +517,8 @@ pub struct RunnerSession {
     pub session: u64,
 }
 
-/// Asks for the calls (requests of the daemon to a runner) that the runner has not received yet,
-/// after call number `after`.
+/// Asks for the calls (requests of the daemon to a runner) that came after the call with number
+/// `after`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -518,7 +531,8 @@ pub struct RunnerCalls {
     pub wait_ms: u64,
 }
 
-/// A runner's answer to a call of the daemon: the result, or the error that prevented it.
+/// The answer of a runner (a machine that works for the daemon) to a call of the daemon: the
+/// result, or the error that prevented it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -530,13 +544,13 @@ pub struct RunnerCallResult {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// What a person must change before the call can succeed, if anything: the agent (its program
-    /// or a key is missing) or the task (git cannot create its workspace).
+    /// The thing that a person must correct before the call can succeed, if there is one: the agent
+    /// (its program or a key is missing) or the task (git cannot create its workspace).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }
 
-/// Output of an attempt's program that runs on a runner.
+/// Output of an attempt's program that runs on a runner (a machine that works for the daemon).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -547,8 +561,8 @@ pub struct RunnerOutput {
     pub words: serde_json::Value,
 }
 
-/// Journal records (recorded input and output) of a program that runs on a runner. Without records,
-/// the call only asks how many records the daemon already has.
+/// Journal records (recorded input and output) of a program that runs on a runner. If the list is
+/// empty, the call only asks how many records the daemon already has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

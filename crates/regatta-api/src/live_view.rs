@@ -27,11 +27,11 @@ pub struct SignInView {
     /// The web page's address, with the sign-in code after the `#`.
     pub url: String,
     pub code: String,
-    /// How long the sign-in code is valid if it is not used, in milliseconds.
+    /// The time in milliseconds for which the sign-in code is valid if it is not used.
     pub lasts_ms: u64,
 }
 
-/// How serious the result of one of the doctor's checks is.
+/// The severity of the result of one check of `regatta doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -52,7 +52,8 @@ pub struct DoctorCheck {
     pub fix: String,
 }
 
-/// An agent program that Regatta knows by name, and whether it is installed and signed in.
+/// A coding agent's program that Regatta knows by name, with the fact whether the program is
+/// installed and signed in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderProgram {
@@ -64,7 +65,7 @@ pub struct ProviderProgram {
     pub fix: Option<String>,
 }
 
-/// What `regatta doctor` found on the daemon's machine.
+/// The results of the checks that `regatta doctor` made on the daemon's machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorView {
@@ -80,7 +81,7 @@ pub struct PageAction {
     pub input: serde_json::Value,
     /// The shell command that does the same as the button.
     pub cli: String,
-    /// True for the default action of the item.
+    /// True if this is the default action of the item.
     #[serde(default)]
     pub first: bool,
     /// True if the action cannot be undone, so that the page asks for confirmation.
@@ -89,16 +90,16 @@ pub struct PageAction {
     /// The key that triggers the action on the item's own page, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<char>,
-    /// JSON pointer to the place in `input` for a text that the person must enter, if one is
-    /// required.
+    /// JSON pointer to the place in `input` where a text of the person is inserted; empty if no
+    /// text is required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// Form for the required text: the restricted JSON Schema that an agent sent. The text is then
-    /// a JSON object with these fields.
+    /// The form with which the person enters the required text: the restricted JSON Schema that an
+    /// agent sent. The entered text is then a JSON object with the fields of the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<serde_json::Value>,
-    /// A setting of the action that the person can choose. If nothing is chosen, the value in
-    /// `input` is used.
+    /// A setting of the action that the person can choose. If the person chooses nothing, the value
+    /// in `input` is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<ActionChoice>,
 }
@@ -109,17 +110,18 @@ pub struct PageAction {
 pub struct ActionChoice {
     /// The name of the setting, as the page shows it.
     pub label: String,
-    /// JSON pointer to the place in the action's input for the chosen value.
+    /// JSON pointer to the place in the action's input where the chosen value is inserted.
     pub to: String,
     /// The option of the shell command that sets the same value, such as `--planner`.
     pub flag: String,
     pub of: Vec<String>,
-    /// The value that is used if nothing is chosen; empty when the daemon decides.
+    /// The value that is used if the person chooses nothing; empty if the daemon then decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<String>,
 }
 
-/// A part of the sentence that summarizes the fleet at the top of the page.
+/// A part of the sentence that summarizes the fleet (everything that the daemon manages) at the top
+/// of the page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentencePart {
@@ -131,30 +133,30 @@ pub struct SentencePart {
     pub to: Option<String>,
 }
 
-/// How much detail the page can show for each agent, which depends on the number of agents.
+/// The amount of detail that the page shows for each agent, which depends on the number of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FleetSize {
-    /// Each agent has a row with text.
+    /// With this number of agents, the page shows each agent as a row with text.
     Few,
-    /// Each agent has a thin row without text.
+    /// With this number of agents, the page shows each agent as a thin row without text.
     Some,
-    /// Each agent is only a cell, and each provider has a chart of how many agents are in each
-    /// state.
+    /// With this number of agents, the page shows each agent only as a small cell. For each
+    /// provider, it shows a chart of how many agents are in each state.
     Many,
 }
 
-/// The summary of the whole fleet (everything that the daemon manages), which the page shows at the
-/// top.
+/// The summary of the fleet (everything that the daemon manages) at the top of the page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummaryView {
-    /// The counts that every view shows.
+    /// The counts of everything that the daemon manages, such as the number of working tasks.
     pub summary: FleetSummary,
     pub sentence: Vec<SentencePart>,
     pub needs_you: usize,
-    /// Number of attempts that run now. `slots` is the number that may run at once.
+    /// Number of attempts that run now. `slots` is the number of attempts that may run at the same
+    /// time.
     pub running: usize,
     pub slots: u32,
     pub agents: usize,
@@ -162,8 +164,8 @@ pub struct FleetSummaryView {
     pub projects: Vec<ProjectSummary>,
     pub missions: Vec<MissionProgress>,
     pub version: String,
-    /// What a person can do with a text that is typed into the page's input field, such as asking
-    /// for a mission; the first action is the default.
+    /// The actions that a person can take with a text that is typed into the page's input field,
+    /// such as asking for a mission. The first action is the default.
     pub composers: Vec<PageAction>,
     /// Number of all tasks that ever existed. The live stream's topic `tasks` contains only the
     /// open tasks and the latest ended ones.
@@ -188,8 +190,8 @@ pub struct MissionProgress {
     pub title: String,
     pub landed: u64,
     pub tasks: u64,
-    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
-    /// it does not wait.
+    /// The mission's position, counting from 1, among the missions that wait for a lead (an agent
+    /// that leads the mission); empty if the mission does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
 }
@@ -211,7 +213,8 @@ impl MissionProgress {
 pub struct InboxItemView {
     #[serde(flatten)]
     pub item: InboxView,
-    /// Key of the item's group. Items of the same group ask the same and can be answered together.
+    /// The key of the item's group. The items of one group ask the same question, so they can be
+    /// answered together.
     pub group: String,
     pub actions: Vec<PageAction>,
 }
@@ -224,16 +227,17 @@ pub struct AgentLaneView {
     /// The agent's provider, or its runtime if no provider is named.
     pub provider: String,
     pub at: DisplayState,
-    /// The agent's state in a few words.
+    /// The agent's state, in a few words for people.
     pub text: String,
     pub task: Option<TaskId>,
     pub subject: String,
     pub since_wall: u64,
     pub capacity: Capacity,
-    /// The model that was requested for the agent. `running` is the model that its program reports.
+    /// The model that was requested for the agent. `running` is the model that the agent's program
+    /// reports.
     pub wanted: String,
     pub running: String,
-    /// How much of the model's context window is used, in percent.
+    /// The used part of the model's context window, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u32>,
     /// The agent's cost today in millionths of a dollar; empty if unknown.
@@ -242,8 +246,8 @@ pub struct AgentLaneView {
     pub actions: Vec<PageAction>,
 }
 
-/// A stretch of time in the row of an agent or task, with the state during it. A stretch without an
-/// end lasts until now.
+/// A bar in the row of an agent or task: a period of time, with the state during that period. A
+/// period without an end lasts until now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneBar {
@@ -257,7 +261,7 @@ pub struct LaneBar {
     pub text: String,
 }
 
-/// The states of one agent over time, as bars in its row.
+/// The states of one agent over time, as bars in the agent's row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneBarsView {
@@ -265,7 +269,7 @@ pub struct LaneBarsView {
     pub bars: Vec<LaneBar>,
 }
 
-/// How many of a provider's agents were in each state, minute by minute.
+/// The number of a provider's agents that were in each state, minute by minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StateSharesView {
@@ -289,8 +293,8 @@ pub struct QueuePage {
     pub actions: Vec<PageAction>,
     /// The actions on each landing (a task's work that is being merged) in the queue.
     pub each: Vec<(LandingId, Vec<PageAction>)>,
-    /// When each queued piece of work is expected to be merged, judged by how long earlier ones
-    /// took.
+    /// The time when each piece of queued work is expected to be merged, estimated from how long
+    /// earlier merges took.
     #[serde(default)]
     pub expected: Vec<(LandingId, u64)>,
 }
@@ -302,15 +306,15 @@ pub struct TodaySpendView {
     pub today: budget::Spend,
     /// The budget's limit for today in millionths of a dollar, if there is one.
     pub cap: Option<u64>,
-    /// When today's limit is expected to be reached; empty without a limit, or if the rate of
-    /// spending is unknown.
+    /// The time when today's limit is expected to be reached; empty without a limit, or if the rate
+    /// of spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
     /// Today's cost as a curve: for each minute with a payment, its time and the total cost of the
     /// day so far, in millionths of a dollar.
     pub line: Vec<(u64, u64)>,
-    /// The curve in `line` split by provider, the most expensive provider first. Each has its total
-    /// so far for each point of `line`.
+    /// The curve in `line` split by provider, the most expensive provider first. Each provider has
+    /// one value for each point of `line`: its total cost up to that time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<ProviderBand>,
     /// Today's cost as a short text for people.
@@ -337,7 +341,7 @@ pub struct TaskRowView {
     pub word: String,
     pub at: DisplayState,
     pub agent: Option<AgentName>,
-    /// Why the task waits, or what its agent is doing.
+    /// The reason why the task waits, or the present activity of its agent.
     pub text: String,
     pub since_wall: u64,
     pub blocked_by: Vec<TaskId>,
@@ -347,11 +351,11 @@ pub struct TaskRowView {
     pub micro_usd: Option<u64>,
 }
 
-/// A condition that must be met before a task's work lands, with its result.
+/// A condition that must be met before a task's work lands (is merged), with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingCondition {
-    /// Whether the condition is met; empty while that is not known.
+    /// True if the condition is met, false if it is not; empty while that is not known.
     pub good: Option<bool>,
     pub text: String,
 }
@@ -377,8 +381,8 @@ pub struct TaskPage {
     pub actions: Vec<PageAction>,
 }
 
-/// A team with what was requested, what the planner decided and what runs (desired, resolved and
-/// live), and the actions on it.
+/// A team with its desired state (what a person requested), its resolved state (what the planner
+/// decided), its live state (what runs), and the actions on the team.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {
@@ -398,15 +402,16 @@ pub struct ConversationPage {
     pub actions: Vec<PageAction>,
 }
 
-/// A project's files: who works on each, until when, and for which files several tasks compete.
+/// A project's files: who works on each file, until when, and which files several tasks want to
+/// change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectFilesView {
     pub project: ProjectName,
-    /// The files as a tree of folders. Files that several tasks want come first.
+    /// The files as a tree of folders. Files that several tasks want to change come first.
     pub folders: Vec<FolderCell>,
-    /// A summary in words: the number of files that are held or wanted, of changes that landed
-    /// today, and of overlaps.
+    /// A summary in words: the number of files that are claimed or wanted, the number of changes
+    /// that landed today, and the number of overlaps.
     pub text: String,
     pub radar: regatta_core::collision_forecast::CollisionForecast,
 }

@@ -161,8 +161,8 @@ fn problem_schema() -> Value {
     })
 }
 
-/// Moves a schema's definitions into `shared`, the definitions of the whole document, and returns
-/// the rest of the schema.
+/// Moves the definitions in a schema to `shared`, which holds the definitions of the whole
+/// document. Returns the rest of the schema.
 fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
     let mut reference = |name: &str| format!("#/components/schemas/{name}");
     if let Some(fields) = schema.as_object_mut() {
@@ -178,8 +178,8 @@ fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value
     schema::map_references(schema, &mut reference)
 }
 
-/// Returns an HTML page that lists every verb with its purpose and required permission. The page
-/// has no script and loads nothing.
+/// Returns an HTML page that lists every verb (operation) of the API with its purpose and required
+/// permission. The page has no script and loads no other files.
 pub fn html_page() -> String {
     let row = |verb: &Verb| {
         let other_scopes: Vec<String> = verb.other_scopes.iter().map(ToString::to_string).collect();

@@ -1,10 +1,11 @@
-//! Counts which files a patch (a diff) changes, and how many lines it adds and removes in each.
+//! Finds the files that a patch (a diff) changes, and counts the added and removed lines of each
+//! file.
 
 /// A file that a patch changes, with the number of added and removed lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchFile {
-    /// The file's path as written in the patch. Do not trust it: an agent may have written the
-    /// patch.
+    /// The file's path as written in the patch. Do not trust the path, because an agent may have
+    /// written the patch.
     pub path: String,
     pub added: usize,
     pub removed: usize,

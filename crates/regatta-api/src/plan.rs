@@ -1,5 +1,5 @@
-//! Plans into which an agent breaks a goal: the instructions for the planning agent, and the view
-//! of its plan before anything starts.
+//! Plans: an agent breaks a goal into tasks. This module has the instructions for the planning
+//! agent, and the view of its plan before anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
@@ -23,14 +23,14 @@ pub struct PlanView {
     pub task: Option<TaskId>,
     pub planner: Option<AgentName>,
     pub state: PlanState,
-    /// The planner's progress, or why the plan cannot be used, in words.
+    /// The progress of the planning agent, or the reason why the plan cannot be used, in words.
     pub text: String,
     pub tasks: Vec<PlannedTask>,
-    /// The wave of each task of the plan: `1`, or `1.2` if the task also waits for another task of
-    /// its wave because of common files.
+    /// The wave (a group of tasks that run at the same time) of each task of the plan: `1`, or
+    /// `1.2` if the task must also wait for another task of its wave that changes the same files.
     pub waves: Vec<String>,
-    /// Each file that the plan's tasks name, with the task that owns it. Files that several tasks
-    /// want come first.
+    /// Each file that the plan's tasks name, with the task that owns the file. Files that several
+    /// tasks want to change come first.
     pub owned: Vec<FileOwnerView>,
     pub conflicts: usize,
     /// Sentences about problems that would prevent a task of the plan from starting.
@@ -38,11 +38,11 @@ pub struct PlanView {
     /// The agents that may work on the plan.
     pub agents: Vec<AgentName>,
     pub estimate: String,
-    /// What a person can do now: start the plan, or ask for another one.
+    /// The actions that a person can take now: start the plan, or ask for another plan.
     pub actions: Vec<PageAction>,
 }
 
-/// Whether a plan is being made, can be started, or cannot be used.
+/// The state of a plan: still being made, ready to start, or not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -64,23 +64,24 @@ pub enum PlanState {
 pub struct FileOwnerView {
     pub file: String,
     pub owner: usize,
-    /// Other tasks of the owner's wave that also want to change the file.
+    /// The other tasks in the owner's wave (a group of tasks that run at the same time) that also
+    /// want to change the file.
     pub others: Vec<usize>,
-    /// How the conflict with these other tasks is resolved, in words.
+    /// A sentence that says how the conflict with these other tasks is resolved.
     pub text: String,
 }
 
 /// Facts about a project that the planning agent needs to make a suitable plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanningFacts {
-    /// The project's commands that must pass on everything that lands.
+    /// The project's check commands, which must pass on all work that lands.
     pub checks: Vec<String>,
-    /// How many tasks the project's agents can work on at the same time.
+    /// The number of tasks on which the project's agents can work at the same time.
     pub workers: u32,
 }
 
-/// Returns the instructions for a planning agent. `wrong` tells why its last plan could not be
-/// used, or is empty.
+/// Returns the instructions for a planning agent. `wrong` is the reason why the agent's last plan
+/// could not be used, or empty.
 pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     let previous_failure = if wrong.is_empty() {
         String::new()
@@ -154,8 +155,9 @@ pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     )
 }
 
-/// Returns the plan that an agent's answer contains, and whether the plan is JSON. The plan is the
-/// first marked code block, or else the whole answer.
+/// Returns the plan in an agent's answer, and true if the plan is JSON. The plan is the first code
+/// block that is marked as JSON, or else as TOML, or else not marked. If the answer has no code
+/// block, the plan is the whole answer.
 pub fn extract_plan(answer: &str) -> (String, bool) {
     let fenced = |mark: &str| {
         let start = answer.find(mark)? + mark.len();
@@ -176,9 +178,9 @@ pub fn extract_plan(answer: &str) -> (String, bool) {
     (text, is_json)
 }
 
-/// Returns an estimate, in words, of the duration and cost of `tasks` tasks. It is the range of the
-/// middle half of `times` (in milliseconds) and `costs` (in millionths of a dollar) of tasks that
-/// landed before.
+/// Returns an estimate, in words, of the duration and cost of `tasks` tasks. The estimate is a
+/// range: the middle half of `times` (in milliseconds) and of `costs` (in millionths of a dollar)
+/// of tasks that landed before.
 pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let middle_half = |values: &mut Vec<u64>| {
         values.sort_unstable();

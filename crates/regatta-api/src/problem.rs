@@ -4,7 +4,7 @@
 use regatta_core::refusal::{Refusal, RefusalClass};
 use serde::{Deserialize, Serialize};
 
-/// A problem document: the description of an error.
+/// A problem: the description of an error that the API returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
     /// The HTTP status code of the answer.
@@ -13,7 +13,7 @@ pub struct Problem {
     pub code: String,
     /// A sentence that says what happened and why.
     pub message: String,
-    /// What the caller can do next, with the command to type.
+    /// A hint about the next step of the caller, with the command to type.
     #[serde(default)]
     pub hint: String,
     /// True if the same request may succeed when it is repeated later.
@@ -41,8 +41,8 @@ impl Problem {
         }
     }
 
-    /// Returns the problem as JSON for an HTTP answer. Repeats some fields under the names of RFC
-    /// 9457, for clients that know only those.
+    /// Returns the problem as JSON for an HTTP answer. Some fields are repeated under the names of
+    /// RFC 9457, for clients that know only those names.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
         document["type"] = format!("urn:regatta:problem:{}", self.code).into();
@@ -56,7 +56,7 @@ impl Problem {
             400,
             "bad_input",
             format!("could not read the input of {verb}: {error}"),
-            format!("see the fields that it accepts: regatta schema {verb}"),
+            format!("see the fields of this input: regatta schema {verb}"),
         )
     }
 
@@ -65,7 +65,7 @@ impl Problem {
             400,
             "bad_input",
             format!("the input of {verb} is not a JSON object"),
-            format!("see the fields that it accepts: regatta schema {verb}"),
+            format!("see the fields of this input: regatta schema {verb}"),
         )
     }
 

@@ -1,5 +1,5 @@
-//! Returns the JSON Schema of each input and each answer of the API. The kind `task.add` is the
-//! input of the verb `task.add`; `task.list:data` is the data of an answer.
+//! Returns the JSON Schema of each input and each answer of the API. A kind names such a schema:
+//! `task.add` is the input of the verb `task.add`, and `task.list:data` is the data of an answer.
 //!
 //! The file `schemas.json` holds all schemas. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas`
 //! generates the file from the Rust types, and that test fails while the file and the types differ.
@@ -24,11 +24,11 @@ const SCHEMAS_JSON: &str = include_str!("schema/schemas.json");
 /// part of a settings file.
 const SETTINGS_KIND: &str = "project.settings";
 
-/// The text with which a reference to a shared definition begins.
+/// The text with which a schema's reference to a shared definition begins.
 const DEFINITION_PREFIX: &str = "#/$defs/";
 
-/// The content of `schemas.json`. Each schema is stored as text and parsed only when it is
-/// requested.
+/// The content of `schemas.json`. Each schema is stored as text, and is parsed only when a caller
+/// requests that schema.
 #[derive(Deserialize)]
 struct SchemaFile<'a> {
     #[serde(borrow)]
@@ -46,8 +46,8 @@ fn parse(text: &RawValue) -> Value {
     serde_json::from_str(text.get()).expect("the text of a value is a value")
 }
 
-/// Returns the schema of a kind, such as `task.add`, with the definitions to which it refers.
-/// Returns `None` for an unknown kind.
+/// Returns the schema of a kind of input or answer, such as `task.add`, with the definitions to
+/// which the schema refers. Returns `None` for an unknown kind.
 pub fn schema_of(kind: &str) -> Option<Value> {
     let schemas = schemas();
     let mut schema = parse(schemas.kinds.get(kind)?);

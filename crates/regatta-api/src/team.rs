@@ -1,4 +1,4 @@
-//! The inputs and views of the verbs for teams (agents that are launched and stopped together).
+//! The inputs and views of the API verbs for teams (agents that are launched and stopped together).
 //!
 //! A list contains a [`TeamSummary`] of each team. The view of one team contains the same summary
 //! and three separate records: what a person requested (desired), what the planner decided
@@ -23,7 +23,7 @@ inputs! {
     TeamEdit { team: TeamName, edit: EditTeam }
     StartTeam {
         team: TeamName,
-        /// Members of the team that are not started this time.
+        /// The members of the team that this launch does not start.
         #[serde(default)]
         left_out: Vec<MemberName>,
         /// Time in milliseconds to wait until the outcome of every member's start is known.
@@ -49,16 +49,16 @@ inputs! {
     RestoreTeam { backup: TeamBackup }
 }
 
-/// What a member of a team is doing now, with the facts that show it.
+/// The present activity of a team's member, with the facts from which it is derived.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberLiveView {
     pub name: MemberName,
     pub live: MemberActivity,
-    /// The attempt that is the member's session, if its program runs.
+    /// The attempt that represents the member's session, if the member's program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AttemptId>,
-    /// The tasks on which the member works besides its session.
+    /// The tasks on which the member works in addition to its session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
     /// Milliseconds since the member's program last wrote something.
@@ -66,8 +66,8 @@ pub struct MemberLiveView {
     pub silent_ms: Option<u64>,
 }
 
-/// A team with all details: the summary as in the list, what was requested (desired), what was
-/// decided (resolved) and what runs (live).
+/// A team with all details: the summary as in the list of teams, what a person requested (desired),
+/// what the planner decided (resolved), and what runs (live).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {

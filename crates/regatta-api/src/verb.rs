@@ -19,21 +19,22 @@ use crate::pagination::{ListData as _, ListOrder, Paging};
 use crate::problem::Problem;
 use crate::{input, live_view, plan, team, view};
 
-/// The permission that a person's token needs to call a verb. Each permission includes the one
-/// before it.
+/// The permission that a person's token needs to call an API verb. Each permission includes the
+/// permissions before it in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredPermission {
-    /// Permission to read.
+    /// The permission to read everything.
     View,
-    /// Permission to work: to change tasks and missions, to merge finished work, and to answer
+    /// The permission to work: to change tasks and missions, to merge finished work, and to answer
     /// requests.
     Operate,
-    /// Permission to administer: to change permissions, budgets, and the programs that run on this
-    /// machine.
+    /// The permission to administer: to change permissions, budgets, and the programs that run on
+    /// this machine.
     Admin,
 }
 
-/// The kind of holder for which an access token was created. It limits what the token allows.
+/// The scope of an access token: the kind of holder for whom the token was created. The scope
+/// limits the calls that the token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -41,13 +42,14 @@ pub enum TokenScope {
     Admin,
     Operator,
     Viewer,
-    /// A runner: a machine that takes tasks from the daemon and works on them.
+    /// The token of a runner (a machine that takes tasks from the daemon and works on them).
     Runner,
-    /// One attempt of an agent: it allows only actions on the attempt's own task, claims and
-    /// channels. Such a token is not stored, and it is valid as long as the attempt runs.
+    /// The token of one attempt of an agent. It allows only actions on the attempt's own task,
+    /// claims (leases) and channels. Such a token is not stored, and is valid as long as the
+    /// attempt runs.
     Attempt,
-    /// An attempt of an agent that leads a mission: like `Attempt`, but also allows actions on the
-    /// mission's tasks.
+    /// The token of an attempt of an agent that leads a mission. It allows the same as `Attempt`,
+    /// and also actions on the mission's tasks.
     Lead,
 }
 
@@ -61,8 +63,8 @@ impl TokenScope {
         TokenScope::Runner,
     ];
 
-    /// Returns whether a token of this scope may call the verb at all. The verb itself may check
-    /// more.
+    /// Returns whether a token of this scope may call the verb at all. The implementation of the
+    /// verb may make further checks.
     pub fn allows(self, verb: &Verb) -> bool {
         match self {
             TokenScope::Admin => true,
@@ -98,13 +100,13 @@ impl fmt::Display for TokenScope {
     }
 }
 
-/// A verb: one row of the table of verbs.
+/// A verb (an operation of the API): one row of the table of verbs.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
     /// The verb's name, such as `task.add`. It is the same in HTTP, MCP and the command line.
     pub name: &'static str,
     pub permission: RequiredPermission,
-    /// Scopes besides those of people that may call the verb.
+    /// The scopes of tokens that may call the verb, in addition to the scopes of people's tokens.
     pub other_scopes: &'static [TokenScope],
     pub help: &'static str,
     /// True if the answer is a list, through which callers can page with `limit` and `after`.
@@ -119,7 +121,7 @@ pub struct Verb {
 }
 
 impl Verb {
-    /// Returns the verb with this name, or `None` if there is none.
+    /// Returns the verb (API operation) with this name, or `None` if there is no such verb.
     pub fn find(name: &str) -> Option<&'static Verb> {
         VERBS.iter().find(|verb| verb.name == name)
     }
@@ -129,9 +131,9 @@ impl Verb {
         self.permission != RequiredPermission::View && !self.is_unaudited
     }
 
-    /// Returns whether the daemon must read changed settings files again before it performs the
-    /// call. Frequent calls of programs do not need that, because the daemon reads changed settings
-    /// every second.
+    /// Returns whether the daemon must read changed settings files again before it performs a call
+    /// of this verb. Frequent calls of programs do not need that, because the daemon reads changed
+    /// settings every second.
     pub fn needs_fresh_settings(&self) -> bool {
         self.is_write() && !self.is_frequent
     }
@@ -266,11 +268,11 @@ macro_rules! verbs {
         )*];
 
         impl Call {
-            /// Parses the input for the verb `name`.
+            /// Parses the input for a call of the API verb `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
-                // Refuse a JSON list, which serde would accept as the object's fields in order; no
-                // caller means that.
+                // Refuse a JSON list. serde would accept the list's entries as the object's fields
+                // in order, but no caller intends that.
                 if input.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte != b'{') {
                     return Err(Problem::not_an_object(name));
                 }

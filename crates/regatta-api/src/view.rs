@@ -123,25 +123,28 @@ fn not_encoded(error: &serde_json::Error) -> Problem {
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
-    /// The task's status, one of: backlog, waiting, working, review, landing, landed, done, needs you,
-    /// failed, cancelled. For the session of a team's member also: starting, idle, hung, stopping.
+    /// The task's status, one of: backlog, waiting, working, review, landing, landed, done, needs
+    /// you, failed, cancelled. For the session of a team's member also: starting, idle, hung,
+    /// stopping.
     pub word: String,
-    /// Its state, as every view shows it.
+    /// The state of the task for programs. `word` is the status as a word for people.
     pub at: DisplayState,
     pub waits: Vec<WaitReason>,
-    /// What the program of the task's running attempt is doing, in words; empty if Regatta does not
-    /// run that program.
+    /// The present activity of the program of the task's running attempt, in words; empty if
+    /// Regatta does not run that program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
-    /// The request of the task's agent that a person has not answered yet. The agent waits for the
-    /// answer, or continues without it.
+    /// The request of the task's agent that nobody has answered yet. The agent waits for the
+    /// answer, or continues without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
-    /// When the task's program last wrote or received something, in milliseconds since 1970.
+    /// The time when the task's program last wrote or received something, in milliseconds since
+    /// 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// The results of the conditions that are checked before a start: those of the running attempt
-    /// when it started, or else of a start now. Only set when one task is shown.
+    /// The results of the conditions that are checked before the task starts. If an attempt is
+    /// running, these are the results at its start. Otherwise, they are the results for a start
+    /// now. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -150,8 +153,8 @@ pub struct TaskView {
     /// is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The commit that now contains the landed work, if the trunk was rebased onto the remote's
-    /// trunk after the landing. Only set when one task is shown.
+    /// The commit that now contains the landed work, if the trunk was rebased onto the trunk of the
+    /// remote repository after the landing. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
     /// The task's activities since it was created, with their times. Only set when one task is
@@ -187,8 +190,9 @@ impl TaskView {
         }
     }
 
-    /// Adds the results of the conditions that are checked before a start: those of the running
-    /// attempt when it started, or else of a start now.
+    /// Adds the results of the conditions that are checked before a task starts. If an attempt is
+    /// running, these are the results at its start. Otherwise, they are the results for a start
+    /// now.
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
         let live = self.task.attempt.and_then(|id| board.attempts.get(&id));
         self.gates = match live {
@@ -225,8 +229,9 @@ impl TaskView {
         self
     }
 
-    /// Adds when the task's program last wrote something. The status text becomes `silent` after a
-    /// third of `silence_ms` without output, and `hung` after all of it.
+    /// Adds the time when the task's program last wrote something. If the program has written
+    /// nothing for a third of `silence_ms`, the text about its activity says `silent`; after the
+    /// whole of `silence_ms`, the text says `hung`.
     pub fn with_last_output(
         mut self,
         heard_wall: Option<u64>,
@@ -299,7 +304,7 @@ impl EscapeView {
     }
 }
 
-/// A standing rule (a rule of a project about all its work), with its project.
+/// A standing rule (a rule of a project for all its work), with its project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleView {
@@ -308,18 +313,18 @@ pub struct RuleView {
     pub rule: StandingRule,
 }
 
-/// A standing rule of the project that applies to a tested task or change.
+/// A standing rule (a rule of a project for all its work) that applies to a tested task or change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleMatchView {
-    /// When the rule is checked: `start` (before a task starts) or `landing` (before its work
-    /// lands).
+    /// The time at which the rule is checked: `start` (before a task starts) or `landing` (before
+    /// its work lands).
     pub before: String,
     pub action: RuleAction,
     pub words: String,
 }
 
-/// An agent with its state, its tasks and how many it can take.
+/// An agent with its state, its tasks, and the number of tasks that it can take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
@@ -329,23 +334,24 @@ pub struct AgentView {
     /// The agent's state, one of: idle; busy; parked, while it gets no work, such as after its
     /// provider's limit is used up; offline, until the agent or its runner registers again.
     pub state: String,
-    /// The state that belongs to this word.
+    /// The state of the agent for programs. `state` is the same state as a word for people.
     pub at: DisplayState,
     pub tasks: Vec<TaskId>,
-    /// Why the agent gets no work at present; empty if it gets work.
+    /// The reason why the agent gets no work at present; empty if it gets work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<String>,
-    /// When the agent's program last wrote something, in milliseconds since 1970; empty if no
-    /// program runs.
+    /// The time when the agent's program last wrote something, in milliseconds since 1970; empty if
+    /// no program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// Why the daemon cannot start the agent, with the fix; empty if it can. Only set when one
-    /// agent is shown.
+    /// The problems because of which the daemon cannot start the agent, each with a fix; empty if
+    /// the daemon can start the agent. Only set when one agent is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<AgentProblem>,
 }
 
-/// A problem because of which the daemon cannot start an agent, with a hint how to fix it.
+/// A problem because of which the daemon cannot start an agent, with a hint that says how to fix
+/// the problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentProblem {
@@ -395,23 +401,24 @@ pub struct AuditLineView {
     /// The id of the thing that the request was about, such as a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// The person or agent in whose name the request was made.
+    /// The person or agent under whose name the request was made.
     pub by: String,
     /// The name of the access token that was used; `owner` is the token of the daemon's own user.
     pub token: String,
     pub scope: TokenScope,
-    /// Where the request came from: a network address, or the process on the unix socket.
+    /// The origin of the request: a network address, or the process at the unix socket.
     pub from: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The attempt whose program made the request, if one did.
+    /// The attempt whose program made the request, if the request came from an attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<regatta_core::ids::AttemptId>,
-    /// The revision (number of the last event) after the change, if the request succeeded.
+    /// The revision (number of the last event) after the change; empty if the request did not
+    /// succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Why the request was refused, if it was. If `revision` is empty too, the caller disconnected
-    /// before the answer.
+    /// The reason why the request was refused; empty if it succeeded. If `revision` is empty too,
+    /// the caller disconnected before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
@@ -423,7 +430,8 @@ pub struct TokenView {
     pub name: String,
     pub scope: TokenScope,
     pub made_wall: u64,
-    /// When the token becomes invalid, in milliseconds since 1970; empty if it does not expire.
+    /// The time when the token becomes invalid, in milliseconds since 1970; empty if the token does
+    /// not expire.
     pub expires_wall: Option<u64>,
     pub expired: bool,
 }
@@ -434,7 +442,7 @@ pub struct TokenView {
 pub struct NewTokenView {
     #[serde(flatten)]
     pub view: TokenView,
-    /// The secret that callers send to authenticate. It is shown only this once.
+    /// The secret that callers send to authenticate. Only this answer contains the secret.
     pub token: String,
 }
 
@@ -446,33 +454,34 @@ pub struct DiffView {
     pub base: CommitId,
     pub commit: CommitId,
     pub files: Vec<String>,
-    /// The attempt that made this change, if the change is not the work that the task has landed or
-    /// is about to land.
+    /// The attempt that made this change; empty if the change is the work that the task has landed
+    /// or is about to land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Files that the attempt changed although the task may not change them. Their changes are not
-    /// part of the diff.
+    /// Files that the attempt changed although its task may not change them. The diff does not
+    /// contain these changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     pub patch: String,
 }
 
-/// The state of everything that the daemon manages, in short.
+/// A summary of everything that the daemon manages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
-    /// The counts that every view shows.
+    /// The counts of everything that the daemon manages, such as the number of working tasks.
     pub summary: FleetSummary,
     pub working: usize,
     pub waiting: usize,
     pub landing: usize,
     pub needs_you: usize,
-    /// Number of completed tasks: their change landed, or their report was delivered.
+    /// Number of completed tasks. A task is completed when its change has landed or its report was
+    /// delivered.
     pub completed: u64,
     pub failed: u64,
     pub projects: Vec<ProjectView>,
     pub missions: Vec<MissionId>,
-    /// The titles of the missions in `missions`, and how many of their tasks have landed.
+    /// The title of each mission in `missions`, with the number of its tasks that have landed.
     #[serde(default)]
     pub progress: Vec<crate::live_view::MissionProgress>,
     pub tasks: Vec<TaskView>,
@@ -487,7 +496,7 @@ pub struct StatusView {
     pub config_faults: Vec<SettingsFileFault>,
 }
 
-/// A project's settings file that cannot be applied, and why.
+/// A project's settings file that cannot be applied, with the error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingsFileFault {
@@ -495,7 +504,7 @@ pub struct SettingsFileFault {
     pub why: String,
 }
 
-/// A row of the database that cannot be read, and why.
+/// A row of the database that cannot be read, with the error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadableRowView {
@@ -515,11 +524,12 @@ pub struct ProjectView {
     pub validation: Vec<String>,
     pub open_tasks: usize,
     pub queue: usize,
-    /// Pairs of unfinished work that are expected to conflict, and how often such forecasts came
-    /// true.
+    /// Pairs of unfinished work that are expected to conflict, and the number of earlier forecasts
+    /// that came true.
     #[serde(default)]
     pub radar: regatta_core::collision_forecast::CollisionForecast,
-    /// Who stopped the project's landing queue, and why; empty if it is not stopped.
+    /// The person who stopped the project's landing queue, and the reason; empty if the queue is
+    /// not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<regatta_core::landing::QueueHold>,
     /// Landed work that Regatta could not push to the remote repository yet.
@@ -531,7 +541,7 @@ pub struct ProjectView {
     pub trunk_differs: Option<String>,
 }
 
-/// An event (a recorded change of the fleet), as clients receive it.
+/// An event (a recorded change of something that the daemon manages), as clients receive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
@@ -563,8 +573,8 @@ impl EventView {
     }
 }
 
-/// Removes fencing tokens from data that anybody may read, because a caller that knows an attempt's
-/// token can act in place of the attempt.
+/// Removes fencing tokens from data that anybody may read, because a caller who knows the fencing
+/// token of an attempt can act in place of the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(object) => {
@@ -621,7 +631,7 @@ impl RunnerView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerSessionView {
     pub session: u64,
-    /// The attempts that the daemon still assigns to the runner. The runner must end all other
-    /// attempts that it runs.
+    /// The attempts that, for the daemon, still belong to the runner. The runner must end all other
+    /// attempts.
     pub attempts: Vec<AttemptId>,
 }

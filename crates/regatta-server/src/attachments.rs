@@ -1,10 +1,10 @@
-//! Stores the attachments of messages: files that are copied from a path and stored by their
-//! content.
+//! Stores the attachments of messages. An attachment is a copy of a file, stored under the hash of
+//! its content.
 //!
 //! Before a message is posted, the bytes of its files are copied into `attachments/` of the data
 //! directory under their SHA-256. So every reader of the message can read the file even if the
-//! original changes, and equal files are stored once. If the message is refused afterwards, a file
-//! that no message uses is left.
+//! original changes, and equal files are stored once. If the message is refused afterwards, the
+//! copied file stays in the directory, although no message uses it.
 //!
 //! A caller may only attach files below certain directories (S6). The kernel resolves the path
 //! below such a directory, so even a link that is created in the meantime cannot lead outside.
@@ -24,9 +24,10 @@ const ATTACHMENTS_DIR: &str = "attachments";
 
 /// The directories from which a caller may attach files.
 pub(crate) enum AttachmentSources {
-    /// Any file that the daemon can read, because the caller is the user who runs the daemon.
+    /// The caller may attach any file that the daemon can read, because the caller is the user who
+    /// runs the daemon.
     Everywhere,
-    /// Only files below one of these directories.
+    /// The caller may attach only files below one of these directories.
     Within(Vec<PathBuf>),
 }
 
@@ -112,8 +113,8 @@ fn store_file(
     })
 }
 
-/// Opens a file that is to be attached. It never blocks on a pipe without a writer, and never makes
-/// a terminal the daemon's own.
+/// Opens a file that is to be attached. Opening a pipe does not wait for a writer, and opening a
+/// terminal does not make that terminal the daemon's own.
 fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let AttachmentSources::Within(directories) = sources else {
@@ -234,7 +235,8 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
     Ok(bytes)
 }
 
-/// Adds a method to the directory builder, so that only the owner can read the created directories.
+/// Adds the method `mode_private` to [`std::fs::DirBuilder`]. Directories that are created with
+/// this setting are accessible only to their owner.
 trait PrivateDirBuilder {
     fn mode_private(&mut self) -> &mut Self;
 }

@@ -26,12 +26,13 @@ use regatta_api::view::AuditLineView;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// Maximum size of one file of the audit log, and the number of full files that are kept.
+/// Maximum size of one file of the audit log, in bytes. `MAX_ROTATED_FILES` is the number of older,
+/// full files that are kept.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_ROTATED_FILES: usize = 15;
-/// Maximum time until a written line is synced to disk.
+/// Maximum time from writing a line of the audit log until the line is synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of lines in one answer of the verb `audit`.
+/// Maximum number of lines in one answer of the API verb `audit`.
 const MAX_PAGE_LINES: usize = 10_000;
 
 /// The open audit log of a daemon.
@@ -48,10 +49,11 @@ pub(crate) struct AuditLog {
 struct OpenFile {
     file: Arc<File>,
     size_bytes: u64,
-    /// Number of the last line that was added. `last_written` is the last one that is in the file.
+    /// Number of the last line that was added. `last_written` is the number of the last line that
+    /// is in the file.
     last_number: u64,
     last_written: u64,
-    /// Lines that are not in the file yet. Their callers wait for that.
+    /// Lines that are not in the file yet. The callers who added these lines wait until they are.
     unwritten: Vec<u8>,
     did_last_write_fail: bool,
 }
@@ -91,7 +93,7 @@ impl AuditLog {
         })
     }
 
-    /// Syncs written lines to disk whenever there are some, until the daemon ends.
+    /// Syncs newly written lines to disk, until the daemon ends.
     pub(crate) async fn run_sync(&self) {
         loop {
             self.sync_needed.notified().await;
@@ -146,7 +148,7 @@ impl AuditLog {
                 open.unwritten.truncate(before);
                 self.lost_lines.fetch_add(1, Relaxed);
                 tracing::error!(
-                    "could not write the call {} to the audit log as JSON; its line is lost: {error}",
+                    "could not format the call {} as JSON, so the audit log has no line about it: {error}",
                     line.verb
                 );
             }
@@ -154,8 +156,8 @@ impl AuditLog {
         open.last_number
     }
 
-    /// Writes all waiting lines to the file. Does nothing if line `number` was already written by
-    /// another caller.
+    /// Writes all waiting lines to the file. Does nothing if another caller has already written
+    /// line `number`.
     fn write_up_to(&self, number: u64) {
         let mut open = self.lock();
         if open.last_written >= number || open.unwritten.is_empty() {
@@ -172,7 +174,7 @@ impl AuditLog {
                     .fetch_add(open.last_number - open.last_written, Relaxed);
                 if !open.did_last_write_fail {
                     tracing::error!(
-                        "could not write to the audit log; lines are lost until writing succeeds: {error}"
+                        "could not write to the audit log; new lines of the log are lost until writing succeeds: {error}"
                     );
                 }
                 open.last_number = open.last_written;
@@ -244,7 +246,7 @@ impl AuditLog {
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // the file was renamed in the meantime
+                // The file was renamed after its name was determined, so it is skipped.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -341,7 +343,8 @@ pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
         project: Value,
         path: Value,
     }
-    // An input that is not an object has no field names, and its first entry could be any text.
+    // Only a JSON object has field names. In a JSON list, serde would take the first entry for the
+    // first field, and that entry could be any text.
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }

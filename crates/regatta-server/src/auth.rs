@@ -14,8 +14,8 @@ use crate::listen::ConnectionOrigin;
 use crate::tokens::{self, Principal};
 use crate::{ServerState, health, web};
 
-/// Returns the caller of a request, or the refusal. Returns `None` for an address that needs no
-/// caller, such as a health check.
+/// Returns the caller of a request, or the error with which the request is refused. Returns `None`
+/// for an address that needs no caller, such as a health check.
 pub(crate) fn authenticate(
     shared: &ServerState,
     origin: ConnectionOrigin,
@@ -31,8 +31,8 @@ pub(crate) fn authenticate(
         return Ok(None);
     }
     let (principal, person) = identify(shared, origin, request.headers())?;
-    // Writes of a browser session are made in the name of the person who opened the page, whatever
-    // name the page sends.
+    // Changes that a browser requests are recorded in the name of the person who opened the page,
+    // whatever name the page sends.
     if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
@@ -128,7 +128,7 @@ impl OwnHosts<'_> {
                 host == "localhost" || is_loopback(address.port())
             }
             // DNS rebinding can point any name to this address, but cannot forge an IP address. So
-            // IP addresses are accepted, and of names only the configured ones.
+            // a request may name the daemon by any IP address, but only by configured host names.
             ConnectionOrigin::Address { local: address, .. } => {
                 host == address.to_string()
                     || is_loopback(address.port())
@@ -165,8 +165,8 @@ impl OwnHosts<'_> {
     }
 }
 
-/// Returns the caller that a token or browser session belongs to. For a session of the owner, also
-/// returns the person's name.
+/// Returns the caller to whom a request's token or browser session belongs. For a session with the
+/// rights of the daemon's own token, also returns the person's name.
 fn identify(
     shared: &ServerState,
     origin: ConnectionOrigin,

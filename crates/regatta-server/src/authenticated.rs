@@ -1,5 +1,4 @@
-//! Extracts from an authenticated request its caller, its origin and the headers that matter for
-//! writes.
+//! Extracts the caller, the origin and the relevant headers from an authenticated request.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -56,9 +55,10 @@ impl Authenticated {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Returns the name in which the caller's writes are made, and the request's idempotency key
-    /// (with which a client repeats a write safely). Only a caller who can read the data directory
-    /// may choose the person's name; for all others, the token determines the name.
+    /// Returns the name under which the caller's changes are recorded, and the request's
+    /// idempotency key (with which a client can safely repeat a request). Only a caller who can
+    /// read the data directory may choose the person's name; for all others, the token determines
+    /// the name.
     pub(crate) fn request_context(&self) -> Result<RequestContext, Problem> {
         let actor = match &self.principal {
             Principal::Owner => self
@@ -112,7 +112,8 @@ impl Authenticated {
     }
 }
 
-/// Parses the header If-Match, which holds a revision. A star means that there is no condition.
+/// Parses the header If-Match, which holds a revision (the number of an event). A star means that
+/// the request has no condition.
 fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
     if text == "*" {
         return Ok(None);

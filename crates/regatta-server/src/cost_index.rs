@@ -3,9 +3,9 @@
 //!
 //! The first request reads the event log from the first revision of the requested day; later
 //! requests read only newer events. Ended attempts and tasks no longer change, so they are read
-//! once. Git is asked only once for the number of lines of a change. When a new day begins, older
-//! days than those that were requested on the previous day are removed from memory, and read again
-//! if somebody asks for them.
+//! once. Git is asked only once for the number of lines of a change. When a new day begins, the
+//! days that nobody requested on the previous day are removed from memory. They are read again if
+//! somebody asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +26,8 @@ use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since
 use regatta_core::display::provider_or_runtime;
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// Maximum number of landed changes whose lines are counted. The latest changes are taken.
+/// Maximum number of landed changes whose lines are counted. If there are more, only the latest
+/// changes are counted.
 pub(crate) const MAX_MEASURED_CHANGES: usize = 200;
 
 /// The sources from which the costs are computed.
@@ -49,8 +50,8 @@ pub(crate) struct CostIndex {
 struct IndexedCosts {
     /// The first day (in days since 1970) whose events were read; `None` before the first request.
     first_day: Option<u64>,
-    /// The day of the last request. `max_days_back` is the largest number of days before it that
-    /// were requested.
+    /// The day (since 1970) of the last request. `max_days_back` is the largest number of past days
+    /// that a request of that day asked for.
     today: u64,
     max_days_back: u64,
     /// Revision of the last event that was read.
@@ -121,13 +122,14 @@ fn dimensions_of(
     Ok(Some(dimensions))
 }
 
-/// The end of a task, as far as the cost view needs it.
+/// The facts about an ended task that the cost view needs.
 #[derive(Clone)]
 struct EndedTask {
     project: ProjectName,
     status: TaskStatus,
     spent: Spend,
-    /// If the task's work landed: the commits of the trunk before and after it.
+    /// The trunk's commits before and after the task's work landed; `None` if the work did not
+    /// land.
     landed: Option<(CommitId, CommitId)>,
 }
 
@@ -230,8 +232,8 @@ fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapFo
 }
 
 impl IndexedCosts {
-    /// Reads the new events of the event log. If `day` was not read before, reads again from its
-    /// beginning.
+    /// Reads the new events of the event log. If the events of `day` were not read before, reads
+    /// the log again from the beginning of that day.
     fn read_events(&mut self, input: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
         let (history, until) = (input.history, input.board.revision);
         self.note_requested_day(budget::day_of(input.now), day);
@@ -270,8 +272,8 @@ impl IndexedCosts {
         Ok(())
     }
 
-    /// Records which day was requested. At the first request of a new day, days that nobody
-    /// requested on the previous day are removed.
+    /// Records that a request asked for the costs since `day`. At the first request of a new day,
+    /// removes the days that nobody requested on the previous day.
     fn note_requested_day(&mut self, today: u64, day: u64) {
         if today > self.today {
             let first_kept = today.saturating_sub(self.max_days_back);
@@ -402,8 +404,8 @@ impl IndexedCosts {
         }
     }
 
-    /// Returns the number of changed lines that landed, and how many tokens one line cost, over the
-    /// latest changes that could be counted.
+    /// Returns the number of changed lines in the latest landed work, and how many tokens one such
+    /// line cost. Work whose lines could not be counted is left out.
     fn landed_lines(
         &mut self,
         input: &CostInput<'_>,
@@ -439,7 +441,7 @@ impl IndexedCosts {
                         // A change whose lines could not be counted is left out of this answer. The
                         // next request tries again.
                         Some(Err(error)) => {
-                            tracing::debug!(%commit, "could not count the changed lines of a commit; the next request for costs tries again: \
+                            tracing::debug!(%commit, "could not count the changed lines of commit {commit}; the next request for costs tries again: \
                                 {error}");
                             None
                         }

@@ -30,16 +30,17 @@ use tokio::time::Instant;
 use crate::ServerState;
 use crate::event_stream::rfc3339;
 
-/// Number of batches that a reader may be behind. A slower reader must read the missed events from
-/// the stored event log.
+/// Number of event batches that may wait for a slow reader of the event stream. A reader that is
+/// further behind must read the missed events from the stored event log.
 const MAX_BACKLOG_BATCHES: usize = 256;
-/// Up to this number of readers, events are sent immediately. With more readers, they are collected
-/// for `DELAY_PER_READER` per reader, up to `MAX_BATCH_DELAY`.
+/// Maximum number of readers to which new events are sent immediately. With more readers, events
+/// are collected before they are sent: for `DELAY_PER_READER` times the number of readers, but at
+/// most for `MAX_BATCH_DELAY`.
 const MAX_IMMEDIATE_READERS: usize = 16;
 const DELAY_PER_READER: Duration = Duration::from_micros(50);
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(100);
-/// Number of recently ended tasks that are remembered, and number of events that are searched for
-/// them at the start.
+/// Number of recently ended tasks that are remembered. When the daemon starts, the last
+/// `MAX_EVENTS_SEARCHED` events are searched for such tasks.
 const MAX_FINISHED_TASKS: usize = 1_000;
 const MAX_EVENTS_SEARCHED: u64 = 5_000;
 
@@ -87,8 +88,8 @@ impl EventBatch {
                 .collect::<Vec<u8>>()
                 .into(),
         };
-        // The texts of the single events become slices of the concatenated text, so that the bytes
-        // are stored once.
+        // The text of each event becomes a slice of the concatenated text, so that the bytes are
+        // stored only once.
         let mut start = 0;
         for frame in &mut frames {
             let end = start + frame.text.len();
@@ -114,21 +115,25 @@ pub(crate) struct FinishedTask {
     pub(crate) ended_unix_ms: u64,
 }
 
-/// The shared end of the distribution: readers and waiting callers subscribe here.
+/// Passes the engine's events to everybody who has subscribed: readers of the event stream, and
+/// callers that wait for a change.
 pub(crate) struct EventFanout {
     batches: broadcast::Sender<Arc<EventBatch>>,
     finished: Mutex<VecDeque<FinishedTask>>,
-    /// Wakes callers after a change of the board. It carries no board, so that a slow caller does
-    /// not work on an old one.
+    /// Wakes waiting callers after a change of the board (the daemon's state in memory). The signal
+    /// does not contain the board, because a slow caller would then work with an old one.
     board_changed: watch::Sender<()>,
-    /// Wakes callers after a change of the board, but only while tasks are ready.
+    /// Wakes waiting callers after a change of the board (the daemon's state in memory), but only
+    /// while tasks are ready to start.
     work_ready: watch::Sender<()>,
-    /// Wakes callers after a change of the board, but only if it included an event about a runner.
+    /// Wakes waiting callers after an event about a runner (another machine that executes
+    /// attempts).
     runner_changed: watch::Sender<()>,
     woken_pollers: Mutex<WokenPollers>,
 }
 
-/// The latest revision of the board, and how many pollers were woken at that revision.
+/// The latest revision of the board (the daemon's state in memory), and the number of polling
+/// agents that were woken at that revision.
 #[derive(Default)]
 struct WokenPollers {
     revision: u64,
@@ -143,8 +148,8 @@ pub(crate) struct WaitingPoller<'a> {
     pub(crate) deadline: tokio::time::Instant,
 }
 
-/// The permission to look for a ready task on the board. If it is dropped without use, the next
-/// waiting poll gets it.
+/// The permission for one poll to look for a ready task. If the poll ends without using its
+/// permission, the next waiting poll gets it.
 pub(crate) struct PollPermit<'a> {
     fanout: &'a EventFanout,
     revision: u64,
@@ -187,18 +192,20 @@ impl EventFanout {
         }
     }
 
-    /// Returns a receiver that is signalled after each change of the board.
+    /// Returns a receiver that is signalled after each change of the board (the daemon's state in
+    /// memory).
     pub(crate) fn watch_board(&self) -> watch::Receiver<()> {
         self.board_changed.subscribe()
     }
 
-    /// Returns a receiver that is signalled after each change of the board that leaves a task ready
-    /// to start.
+    /// Returns a receiver that is signalled after each change of the board (the daemon's state in
+    /// memory), but only while a task is ready to start.
     pub(crate) fn watch_work(&self) -> watch::Receiver<()> {
         self.work_ready.subscribe()
     }
 
-    /// Returns a receiver that is signalled after each event about a runner.
+    /// Returns a receiver that is signalled after each event about a runner (another machine that
+    /// executes attempts).
     pub(crate) fn watch_runners(&self) -> watch::Receiver<()> {
         self.runner_changed.subscribe()
     }
@@ -213,9 +220,9 @@ impl EventFanout {
         }
     }
 
-    /// Waits until a ready task might be granted to the caller, and returns a permit to poll for
-    /// it. Returns `Some(None)` if `is_done` holds after a change, which needs no permit, and
-    /// `None` at the deadline.
+    /// Waits until a task is ready that the caller might get, and returns a permit to poll for that
+    /// task. Returns `Some(None)`, which means without a permit, as soon as `is_done` holds.
+    /// Returns `None` at the deadline.
     pub(crate) async fn wait_for_poll_permit(
         &self,
         waiting: &mut WaitingPoller<'_>,
@@ -270,8 +277,7 @@ impl EventFanout {
         self.batches.receiver_count()
     }
 
-    /// Returns the tasks that ended after a time (milliseconds since 1970), as far as they are
-    /// remembered.
+    /// Returns the remembered tasks that ended after a time (milliseconds since 1970).
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
         let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         finished
@@ -298,7 +304,8 @@ impl EventFanout {
         });
     }
 
-    /// Passes the engine's events to readers and waiting callers until the engine ends.
+    /// Passes the engine's events to the readers of the event stream and wakes waiting callers,
+    /// until the engine ends.
     pub(crate) async fn run(&self, shared: &ServerState) {
         let engine = &shared.engine;
         let mut live = engine.subscribe_events();
@@ -394,7 +401,7 @@ impl EventFanout {
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
                 tracing::error!(
-                    "could not read the event log; connected readers miss the events after revision {after}"
+                    "could not read the event log; connected readers of the event stream miss the events after revision {after}"
                 );
                 *last_revision = engine.board().revision;
                 return;

@@ -1,11 +1,11 @@
-//! The event stream of the API: sends all events after a revision, then each new event, until the
-//! caller disconnects.
+//! The event stream of the API: sends all events after a revision (number of an event), then each
+//! new event, until the caller disconnects.
 //!
 //! The server keeps only the position of a reader. It reads missed events from the event log, a
 //! page at a time, and disconnects a reader that takes no data for half a minute. Each frame
 //! contains the revision of its event, so that a reader can continue from there (`Last-Event-ID`).
-//! A heartbeat also contains a revision, so that a reader that wants only rare events does not have
-//! to start far back.
+//! A heartbeat also contains the current revision. So a reader that wants only rare events can
+//! continue from there, and not from its last event long ago.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,17 +23,19 @@ use crate::authenticated::Authenticated;
 use crate::event_fanout::EventFrame;
 use crate::{ProblemResponse, ServerState, request_limits};
 
-/// Maximum number of events that one read of the event log returns. It bounds the memory that a
-/// caller can use, however far back it starts.
+/// Maximum number of events that one read of the event log returns. This limit bounds the memory
+/// that a caller can use, even if the caller starts to read far in the past.
 const EVENTS_PER_PAGE: usize = 500;
-/// Interval of heartbeats, which keep the connection open and carry the current revision.
+/// Interval of heartbeats, which keep the connection open and contain the current revision (number
+/// of the last event).
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(crate) struct EventStreamParams {
     #[serde(default)]
     after: Option<u64>,
-    /// With `false`, the stream ends after the last event that exists now.
+    /// Keep the stream open for new events. With `false`, the stream ends after the last event that
+    /// exists now.
     #[serde(default = "default_true")]
     follow: bool,
     /// Send only events of these kinds, such as `task.completed,claim.*`.
@@ -138,13 +140,13 @@ fn frames(
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
     async_stream::stream! {
         let mut sent = after;
-        // The reader subscribes to new events before it reads the event log, so that no event is
-        // missed in between.
+        // Subscribe to new events before reading the event log, so that no event is missed in
+        // between.
         let mut live = follow.then(|| shared.event_fanout.subscribe());
         let mut down = shared.shutdown.subscribe();
         loop {
-            // First the event log is read to its end, then new events are received. After a gap,
-            // the event log is read again.
+            // First read the event log to its end, then receive new events. If a received event is
+            // not the next one, read the event log again.
             loop {
                 let (history, from) = (shared.engine.history().clone(), sent);
                 let page = tokio::task::spawn_blocking(move || {
@@ -189,8 +191,8 @@ fn frames(
                             yield Ok(text);
                         }
                     }
-                    // Events are missing, because the reader was too slow. All of them are in the
-                    // event log, so it is read again.
+                    // Some events were missed, because the reader was too slow. The event log has
+                    // all of them, so read the log again.
                     Ok(_) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
                 }

@@ -32,13 +32,14 @@ use crate::{ServerState, problem_response};
 /// Time without any data after which the connection of a git client is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum number of git processes that serve other machines at the same time. Each needs a
-/// processor and memory to pack objects.
+/// Maximum number of git processes that serve other machines at the same time. The number is
+/// limited because each process needs a processor and memory to pack objects.
 pub(crate) const MAX_GIT_PROCESSES: usize = 8;
-/// Time limit for waiting until a git process may be started. A runner that is refused tries again.
+/// Maximum time that a request waits until another git process may be started. After that the
+/// request is refused, and the runner that sent the request tries again.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits until another git process may be started, and returns the permit for it.
+/// Waits until another git process may be started, and returns the permit for that process.
 async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Problem> {
     match tokio::time::timeout(PERMIT_TIMEOUT, shared.git_permits.clone().acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
@@ -177,9 +178,9 @@ pub(crate) async fn serve(
                 .git()
                 .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
         {
-            tracing::warn!(project = %repo.project, "a git fetch or push of project {} over HTTP failed: {error}", repo.project);
-            // The beginning of the answer is already sent, so the client can only see that the
-            // answer ends early.
+            tracing::warn!(project = %repo.project, "a git fetch or push of project {} over HTTP failed; the client gets an error or an incomplete answer: {error}", repo.project);
+            // The beginning of the answer is already sent, so an error can only be shown by ending
+            // the answer early.
             let _hung_up = output.blocking_send(Err(error));
         }
     });
@@ -237,15 +238,15 @@ fn open_repo(
         Problem::new(
             404,
             "no_such_project",
-            "there is no project of this name",
+            "the daemon has no project with the name in the request's address",
             "see the projects: regatta project list",
         )
     })?;
     Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
 }
 
-/// Returns whether the caller may write a ref: the ref keeps the work of an attempt that runs, or
-/// ran, on one of the caller's runners.
+/// Returns whether the caller may write a git ref. The ref must keep the work of an attempt that
+/// runs, or has run, on one of the caller's runners (other machines that execute attempts).
 fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
     let Some(id) =
         attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
@@ -287,8 +288,7 @@ fn no_such_service() -> Problem {
 }
 
 fn problem_from_git(error: &GitError) -> Problem {
-    // The client's request was malformed, so it gets a status after which it does not repeat the
-    // request.
+    // A malformed request gets a status after which the client does not repeat the request.
     let status = if error.code == "bad_request" {
         400
     } else {
@@ -302,7 +302,7 @@ fn problem_from_git(error: &GitError) -> Problem {
     )
 }
 
-/// Forwards a request's body to git as it arrives. Ends when the client sends nothing for
+/// Forwards a request's body to git while the body arrives. Stops if the client sends nothing for
 /// [`IDLE_TIMEOUT`].
 async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
@@ -319,7 +319,7 @@ async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// Reads a request's body while it arrives.
+/// Reads a request's body while the body arrives.
 struct BodyReader {
     chunks: mpsc::Receiver<io::Result<Bytes>>,
     unread: Bytes,
@@ -339,8 +339,8 @@ impl Read for BodyReader {
     }
 }
 
-/// Sends git's output while it is produced. A client that does not read blocks only its own git
-/// process, up to a time limit.
+/// Sends git's output to the client while git produces the output. If the client does not read,
+/// only the client's own git process waits, and only up to a time limit.
 struct BodyWriter {
     chunks: mpsc::Sender<Result<Bytes, GitError>>,
 }

@@ -1,8 +1,8 @@
 //! Health checks for supervisors, and metrics for monitoring.
 //!
-//! `/healthz` and `/readyz` need no token, so that a supervisor needs none, and they answer with a
-//! single word. The Host and Origin headers are checked as in all requests. `/metrics` reveals
-//! much, so it needs a token that may read everything.
+//! `/healthz` and `/readyz` can be requested without a token, so that supervisors need no token.
+//! They answer with a single word. The Host and Origin headers are checked as in all requests.
+//! `/metrics` reveals much, so it requires a token that may read everything.
 
 use std::sync::Arc;
 

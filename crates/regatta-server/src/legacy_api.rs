@@ -62,11 +62,11 @@ async fn call_verb(
 fn legacy_problem(problem: Problem) -> Problem {
     let hint = match problem.code.as_str() {
         "at_capacity" => {
-            "send \"offerMode\": true to offer it, \"queue\": true to let it wait, or wait until \
+            "send \"offerMode\": true to offer the task, \"queue\": true to let it wait, or wait until \
             a task has finished"
         }
         "no_capacity" => {
-            "finish one with POST /api/tasks/ID/finish, or register again with a larger maxTasks"
+            "finish a task with POST /api/tasks/ID/finish, or register again with a larger maxTasks"
         }
         "no_such_agent" => "register the agent first: POST /api/agents",
         _ => return problem,
@@ -121,8 +121,8 @@ fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
 /// Converts the view of an agent to the format of older clients.
 fn agent_json(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
-    // Apart from offline, the status depends only on the number of current tasks and not on the
-    // agent's limit.
+    // An agent that is not offline is idle if it has no task and busy otherwise. Its limit of tasks
+    // does not matter.
     let status = match (
         view["offline"].is_string(),
         view["capacity"]["current"] == 0,
@@ -146,8 +146,8 @@ fn agent_json(view: &Value) -> Value {
     })
 }
 
-/// The body of an agent's registration. If the agent is already registered, omitted fields keep
-/// their values.
+/// The body of a request that registers an agent. If the agent is already registered, omitted
+/// fields keep their values.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Registration {
@@ -164,8 +164,8 @@ struct Registration {
     max_tasks: Option<u32>,
 }
 
-/// Returns the number of simultaneous tasks of an agent that registers without one: the daemon's
-/// variable `MAX_CONCURRENT_TASKS`, or else 1.
+/// Returns the limit of simultaneous tasks for an agent that registers without a limit: the
+/// daemon's environment variable `MAX_CONCURRENT_TASKS`, or else 1.
 fn default_max_tasks() -> Result<u32, Problem> {
     match std::env::var("MAX_CONCURRENT_TASKS")
         .ok()
@@ -292,8 +292,8 @@ pub(crate) async fn me(
     .into())
 }
 
-/// Sets an agent offline, so that it gets no task until it registers again. Its running work
-/// continues.
+/// Sets an agent offline, so that the agent gets no task until it registers again. Work of the
+/// agent that is running continues.
 pub(crate) async fn close(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -309,8 +309,8 @@ pub(crate) async fn close(
     Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
 }
 
-/// Answers an agent's ping with the agent's state. A ping is not a registration, so an agent that
-/// was set offline stays offline.
+/// Answers an agent's ping with the agent's state. A ping does not register the agent, so an agent
+/// that was set offline stays offline.
 pub(crate) async fn ping(
     shared: State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -319,7 +319,7 @@ pub(crate) async fn ping(
 }
 
 /// A new task in the format of older clients. Fields that [`add_task`] does not translate are
-/// passed to the verb `task.add` unchanged.
+/// passed to the API verb `task.add` unchanged.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
@@ -353,13 +353,14 @@ struct NewTask {
     files: Vec<String>,
     #[serde(default, alias = "offerMode")]
     offer: bool,
-    /// Assign the task to the agent even if the agent has no free capacity; the task then waits.
+    /// Assign the task to the agent even if the agent already has as many tasks as it can take. The
+    /// task then waits.
     #[serde(default)]
     queue: bool,
 }
 
-/// Adds a task. A task for an agent without free capacity is refused, unless the request says to
-/// offer or queue it.
+/// Adds a task. A task for an agent that already has as many tasks as it can take is refused,
+/// unless the request says to offer or queue the task.
 pub(crate) async fn add_task(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -424,8 +425,9 @@ struct TaskReport {
     failure_reason: Option<String>,
 }
 
-/// Handles an attempt's report of progress or of its result. An attempt's own token identifies the
-/// attempt. With an operator's token, the report counts for the running attempt of the task.
+/// Handles the report of an attempt (one run of an agent on a task) about its progress or result.
+/// An attempt's own token identifies the attempt. With an operator's token, the report counts for
+/// the running attempt of the task.
 pub(crate) async fn report_task(
     State(shared): State<Arc<ServerState>>,
     Path((id, what)): Path<(String, String)>,

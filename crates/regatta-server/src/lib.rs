@@ -60,7 +60,7 @@ use rate_limit::RequestLimiter;
 use tls::Tls;
 use tokens::TokenStore;
 
-/// Everything that the server is started with.
+/// The parameters with which the server is started.
 pub struct ServerConfig {
     pub engine: Engine,
     /// The access tokens that callers must present.
@@ -77,7 +77,7 @@ pub struct ServerConfig {
     /// A directory with the files of the web page, used instead of the built-in page; for
     /// developers of the page.
     pub web_dir: Option<PathBuf>,
-    /// A text for people about the recovery, if the previous daemon crashed.
+    /// A text for people about the recovery after a crash, if the previous daemon crashed.
     pub recovery_notice: Option<String>,
     /// The bridges to chat services, if any are configured.
     pub bridges: Option<Box<dyn BridgeControl>>,
@@ -89,9 +89,10 @@ pub struct ServerConfig {
     pub apply_config: ApplyConfig,
 }
 
-/// The operations of the bridges to chat services that the server calls.
+/// The operations on bridges (connections to chat services) that the server needs.
 pub trait BridgeControl: Send + Sync {
-    /// Returns all configured bridges, also those that do not run, with the reason.
+    /// Returns all configured bridges (connections to chat services). For a bridge that does not
+    /// run, includes the reason.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
     /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of bridges
     /// that this affects.
@@ -101,7 +102,8 @@ pub trait BridgeControl: Send + Sync {
     fn router(&self) -> Router;
 }
 
-/// A function that checks whether this machine has what the agents, projects and bridges need.
+/// A function that checks whether this machine has everything that agents, projects and bridges
+/// (connections to chat services) need.
 pub type Doctor = Arc<dyn Fn(&DoctorInput) -> DoctorView + Send + Sync>;
 
 /// The input of the checks that `regatta doctor` shows.
@@ -157,19 +159,22 @@ pub(crate) struct ServerState {
     pub(crate) event_fanout: EventFanout,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) address: SocketAddr,
-    /// Host names for which the daemon answers, in addition to its addresses.
+    /// Host names that callers may use for the daemon, in addition to its addresses.
     pub(crate) hosts: Vec<String>,
     pub(crate) shutdown: watch::Sender<Option<ShutdownCause>>,
     /// The data directory, which holds the audit log and attachments.
     pub(crate) data_dir: PathBuf,
-    /// Number of requests for unused names. It makes simultaneous callers get different names.
+    /// Number of requests for unused names so far. Each request generates names from a different
+    /// number, so that simultaneous callers get different names.
     pub(crate) name_requests: std::sync::atomic::AtomicU64,
     pub(crate) web_source: web::WebSource,
     pub(crate) sign_in_codes: web::login::SignInCodes,
-    /// Permits to run git for other machines; they limit the number of simultaneous git processes.
+    /// Permits to run git for other machines. Each git process needs a permit, which limits the
+    /// number of simultaneous processes.
     pub(crate) git_permits: Arc<Semaphore>,
     pub(crate) live_caches: live::LiveCaches,
-    /// Reads the past waits of tasks from the event log, and keeps the part that was read so far.
+    /// Reads from the event log how long tasks have waited and for what. Keeps the events that were
+    /// read so far in memory.
     pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
     pub(crate) cost_index: cost_index::CostIndex,
     pub(crate) recovery_notice: Option<String>,
@@ -179,8 +184,8 @@ pub(crate) struct ServerState {
     pub(crate) apply_config: ApplyConfig,
 }
 
-/// Serves requests until a caller requests the verb `down` or `signal` completes. Requests that are
-/// under way are finished first.
+/// Serves requests until a caller calls the API verb `down` or `signal` completes. Then finishes
+/// the requests that are under way, and returns.
 pub async fn serve(
     config: ServerConfig,
     signal: impl Future<Output = ()> + Send + 'static,
@@ -248,8 +253,8 @@ pub async fn serve(
             listen::serve_unix(listener, context.clone()).await;
         }
     };
-    // Streams and long polls may never end by themselves. They are ended here, so that they do not
-    // keep the daemon running.
+    // Streams and long polls may never end by themselves. At a shutdown they are ended here, so
+    // that they do not keep the daemon running.
     let mut shutdown_started = shutdown.clone();
     let shutdown_timeout = async {
         wait_for_shutdown(&mut shutdown_started).await;
@@ -283,19 +288,19 @@ async fn run_tracer(shared: Arc<ServerState>) {
     }
 }
 
-/// Waits until the server begins to shut down.
+/// Waits until the server starts to shut down.
 pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<Option<ShutdownCause>>) {
     let _sender_gone = shutdown.wait_for(Option::is_some).await;
 }
 
 fn router(shared: Arc<ServerState>) -> Router {
-    // Git requests bypass the general limits for bodies and have their own, because they may be
-    // large and are streamed.
+    // Requests of git bypass the general limits for bodies and have limits of their own, because
+    // their bodies may be large and are streamed.
     let git = Router::new()
         .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
-    // Webhook deliveries bypass the general limits for bodies, because their signature covers the
-    // raw body. They have their own limits.
+    // Webhook deliveries bypass the general limits for bodies and have limits of their own, because
+    // the signature of a delivery covers its raw body.
     let deliveries = shared.bridges.as_ref().map(|bridges| bridges.router());
     let deliveries = deliveries.map_or_else(Router::new, |router| {
         Router::new().nest_service("/webhooks", router)
@@ -346,8 +351,8 @@ fn router(shared: Arc<ServerState>) -> Router {
         .with_state(shared)
 }
 
-/// Answers one request. Calls of verbs are handled directly, because they are most of the traffic.
-/// The router handles all other requests, and calls of verbs in unusual forms.
+/// Answers one request. Calls of verbs (API operations) are handled directly, because most requests
+/// are such calls. The router handles all other requests, and calls of verbs in unusual forms.
 async fn handle_request(
     shared: Arc<ServerState>,
     mut router: Router,
@@ -406,7 +411,7 @@ async fn openapi_document() -> Result<Response, ProblemResponse> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Calls a verb with a request's body as input and builds the HTTP response.
+/// Calls a verb (an API operation) with a request's body as input, and builds the HTTP response.
 async fn call_verb(
     shared: &Arc<ServerState>,
     verb: &str,
@@ -421,8 +426,8 @@ async fn call_verb(
         ..authenticated.request_context()?
     };
     let answer = verbs::handle(shared, context, verb, &body).await?;
-    // The answer's revision is sent as ETag. A caller can send it back in If-Match, to change
-    // something only if it has not changed since.
+    // The answer's revision is sent as ETag. A caller can send this revision back in If-Match; the
+    // next call then fails if somebody else has changed the thing since.
     let tag = format!("\"{}\"", answer.revision);
     let mut response = Response::new(Body::from(answer.to_json()?));
     let headers = response.headers_mut();
@@ -438,8 +443,8 @@ async fn call_verb(
     Ok(response)
 }
 
-/// Handles calls of verbs that the fast path did not recognise: the verb does not exist, or its
-/// name is written in an unusual form.
+/// Handles calls of verbs (API operations) that `handle_request` did not recognise, because the
+/// verb does not exist or its name is written in an unusual form.
 async fn call_verb_by_name(
     State(shared): State<Arc<ServerState>>,
     Path(verb): Path<String>,
@@ -465,7 +470,7 @@ impl IntoResponse for ProblemResponse {
     }
 }
 
-/// Converts a problem to an HTTP response in the format of RFC 9457.
+/// Converts a problem (an error for the caller) to an HTTP response in the format of RFC 9457.
 pub(crate) fn problem_response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = problem.to_json().to_string();

@@ -1,9 +1,9 @@
 //! Accepts connections, limits their time, and records where they come from.
 //!
-//! Connections are independent of each other. There is a time limit for the head of a request, and
-//! one for the client to read the answer. A client that stops reading is disconnected, so that the
-//! daemon does not have to keep data for it without bound. A reader of events can continue later
-//! from the last revision that it received.
+//! Connections are independent of each other. There is one time limit for the head of a request,
+//! and another for the client to read the answer. A client that stops reading is disconnected, so
+//! that the data that waits for the client cannot grow without bound. A reader of events can
+//! continue later from the last revision that it received.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -30,7 +30,8 @@ use crate::{ServerState, ShutdownCause};
 
 /// Time limit for a client to finish its TLS handshake.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the head of a request. It also closes connections that are idle for so long.
+/// Time limit for the head (first line and headers) of a request. A connection that is idle for
+/// this time is closed too.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time after which a client that does not read its answer is disconnected.
 pub(crate) const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,14 +44,15 @@ const MAX_CONNECTIONS: usize = 8_192;
 /// The origin of a request: a network address, or a process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionOrigin {
-    /// From the address `peer`, over TCP, to the daemon's address `local`.
+    /// The request came over TCP from the address `peer` to the daemon's address `local`.
     Address {
         peer: SocketAddr,
         local: SocketAddr,
-        /// Set if the connection is encrypted with TLS.
+        /// True if the connection is encrypted with TLS.
         is_secure: bool,
     },
-    /// Over the unix socket, from the user and process that the kernel reports.
+    /// The request came over the unix socket. The kernel reports the user and the process of the
+    /// caller.
     Socket { uid: u32, pid: Option<i32> },
 }
 
@@ -80,7 +82,7 @@ impl fmt::Display for ConnectionOrigin {
 #[derive(Clone)]
 pub(crate) struct ConnectionContext {
     pub(crate) shared: Arc<ServerState>,
-    /// The router for all requests except calls of verbs.
+    /// The router for all HTTP requests except calls of API verbs.
     pub(crate) router: Router,
     pub(crate) open_connections: Arc<AtomicUsize>,
     pub(crate) shutdown: watch::Receiver<Option<ShutdownCause>>,
@@ -103,7 +105,7 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
             },
             () = crate::wait_for_shutdown(&mut shutdown) => break,
         };
-        // Without this option, the kernel may delay small answers by 40 ms (Nagle's algorithm).
+        // Turn off Nagle's algorithm, because with it the kernel may delay small answers by 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(
                 "could not set TCP_NODELAY on a connection, so its small answers may be late: {error}"
@@ -173,8 +175,8 @@ fn unix_peer(stream: &UnixStream) -> ConnectionOrigin {
     }
 }
 
-/// Waits a second after an error such as too many open files, so that the loop does not spin. If
-/// only the client has disconnected, there is no wait.
+/// Waits a second after an error such as too many open files, so that the accept loop does not
+/// repeat the error without a pause. Does not wait if only the client has disconnected.
 async fn pause_after_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(
@@ -182,13 +184,13 @@ async fn pause_after_error(error: &io::Error) {
         ConnectionAborted | ConnectionRefused | ConnectionReset
     ) {
         tracing::error!(
-            "could not accept a client's connection, trying again in a second: {error}"
+            "could not accept a client's connection; trying again in a second: {error}"
         );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Counts an open connection, until the guard is dropped.
+/// Counts a connection as open until this value is dropped.
 struct ConnectionGuard(Arc<AtomicUsize>);
 
 impl Drop for ConnectionGuard {
@@ -197,7 +199,8 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Serves the requests of one connection until it ends. Closes it at once if too many are open.
+/// Serves the requests of one connection until the connection ends. If too many connections are
+/// open, closes this one at once.
 async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     origin: ConnectionOrigin,
@@ -217,7 +220,8 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, router) = (shared.clone(), router.clone());
-        // The future is boxed, so that an idle connection does not reserve memory for it.
+        // The future that handles a request is boxed, so that an idle connection does not reserve
+        // memory for such a future.
         let answer = Box::pin(crate::handle_request(
             shared,
             router,
@@ -243,7 +247,7 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 fn log_connection_end(origin: ConnectionOrigin, served: hyper::Result<()>) {
     if let Err(error) = served {
-        tracing::debug!(from = %origin, "the connection of a client broke off: {error}");
+        tracing::debug!(from = %origin, "the connection of a client ended with an error; an unfinished request on it is lost: {error}");
     }
 }
 

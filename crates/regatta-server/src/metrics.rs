@@ -1,7 +1,7 @@
 //! Collects metrics and returns them in the text format of Prometheus.
 //!
 //! The counters of calls and events are kept in this module. All other values are read from the
-//! board and the engine when somebody requests the metrics.
+//! board (the daemon's state in memory) and the engine when somebody requests the metrics.
 //!
 //! The module `health` checks the token of such requests.
 
@@ -20,8 +20,8 @@ use regatta_engine::metrics::{BUCKET_BOUNDS_US, Histogram};
 
 use crate::ServerState;
 
-/// Verbs that wait for something, so the duration of their calls does not show how fast the daemon
-/// is.
+/// API verbs that wait for something. The durations of their calls are left out of the metrics,
+/// because they do not show how fast the daemon is.
 const WAITING_VERBS: [&str; 5] = [
     "task.poll",
     "msg.wait",
@@ -41,13 +41,13 @@ pub(crate) struct Metrics {
     cached_tokens: AtomicU64,
     output_tokens: AtomicU64,
     micro_usd: AtomicU64,
-    /// Number of `task.poll` calls that wait for a task at present.
+    /// Number of calls of `task.poll` that are waiting for a task now.
     pub(crate) waiting_polls: AtomicUsize,
     pub(crate) open_connections: Arc<AtomicUsize>,
 }
 
 impl Metrics {
-    /// Counts a call of a verb, by its HTTP status, and adds its duration.
+    /// Counts a call of an API verb by its HTTP status, and adds its duration to the metrics.
     pub(crate) fn record_call(&self, verb: &'static str, status: u16, took: Duration) {
         *self
             .calls
@@ -60,7 +60,8 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was refused because of its authentication, by the code of the error.
+    /// Counts a request that was refused because its authentication failed. The requests are
+    /// counted by the code of the error.
     pub(crate) fn record_rejection(&self, code: &str) {
         let mut all = self
             .rejected_requests
@@ -294,7 +295,8 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     page.0
 }
 
-/// Adds the metrics that are read from the board, such as the number of tasks in each state.
+/// Adds the metrics that are read from the board (the daemon's state in memory), such as the number
+/// of tasks in each state.
 fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState) {
     page.header("regatta_build_info", "gauge", "Version of the program");
     page.value(

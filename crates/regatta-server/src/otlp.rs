@@ -1,10 +1,10 @@
 //! Sends traces to an OpenTelemetry collector, over OTLP and HTTP. Each call, each attempt and each
-//! landing is a span (a named period of time).
+//! landing (the merge of a task's work) is a span (a named period of time).
 //!
 //! Spans wait in a list of limited length and are sent every few seconds. If the collector does not
 //! answer, the waiting spans are lost, and one line is written to the log. An attempt is one trace,
-//! which contains its calls, its run and the landing of its work. If a caller sends a
-//! `traceparent`, its spans belong to that trace.
+//! which contains its calls, its run and the landing of its work. If a caller sends the header
+//! `traceparent`, the spans of its calls belong to the trace that the header names.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,14 +23,15 @@ use tokio::sync::Notify;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// Maximum number of spans that wait to be sent. Further spans are dropped.
+/// Maximum number of spans (named periods in a trace) that wait to be sent. Further spans are
+/// dropped.
 const MAX_WAITING_SPANS: usize = 8_192;
-/// Maximum number of spans in one request to the collector.
+/// Maximum number of spans (named periods in a trace) in one request to the collector.
 const SPANS_PER_BATCH: usize = 512;
 const SEND_INTERVAL: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The OpenTelemetry collector that spans are sent to.
+/// The OpenTelemetry collector to which spans (named periods in traces) are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceCollector {
     /// Address of the collector as `host:port`.
@@ -41,8 +42,8 @@ pub struct TraceCollector {
 }
 
 impl TraceCollector {
-    /// Reads the collector from the standard environment variables of OpenTelemetry. Returns `None`
-    /// if they name none.
+    /// Reads the address of the trace collector from the standard environment variables of
+    /// OpenTelemetry. Returns `None` if the variables name no collector.
     pub fn from_env(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<TraceCollector>, String> {
@@ -93,7 +94,8 @@ struct Span {
     id: String,
     parent: Option<String>,
     name: String,
-    /// Kind of the span in OTLP: 1 for internal work, 2 for a call that the server answered.
+    /// The kind of the span as OTLP encodes it: 1 for internal work, 2 for a call that the server
+    /// answered.
     kind: u8,
     start_ns: u128,
     end_ns: u128,
@@ -101,7 +103,8 @@ struct Span {
     error: Option<String>,
 }
 
-/// Records spans: those that have begun, and finished ones that wait to be sent.
+/// Records spans (named periods in traces). Holds the spans that have begun, and the finished spans
+/// that wait to be sent.
 pub(crate) struct Tracer {
     collector: TraceCollector,
     id_seed: [u8; 32],
@@ -112,7 +115,8 @@ pub(crate) struct Tracer {
 
 #[derive(Default)]
 struct WaitingSpans {
-    /// Number of spans since the daemon started. The ids of spans are computed from it.
+    /// Number of spans (named periods in a trace) since the daemon started. The ids of spans are
+    /// computed from this number.
     queued_count: u64,
     spans: Vec<Span>,
 }
@@ -123,7 +127,7 @@ struct OpenSpans {
     landings: HashMap<LandingId, (u64, AttemptId)>,
 }
 
-/// Maximum number of unfinished spans (periods in a trace). While there are so many, further
+/// Maximum number of unfinished spans (named periods in a trace). While this number is reached, new
 /// attempts and landings are not traced.
 const MAX_OPEN_SPANS: usize = 10_000;
 
@@ -178,7 +182,7 @@ impl Tracer {
         }
     }
 
-    /// Records a span (a named period in a trace) for an answered call of a verb.
+    /// Records a span (a named period in a trace) for an answered call of an API verb.
     pub(crate) fn record_call(
         &self,
         verb: &str,
@@ -219,7 +223,8 @@ impl Tracer {
         });
     }
 
-    /// Begins or ends the span of an attempt or landing, if the event reports its beginning or end.
+    /// Begins or ends the span (the named period in a trace) of an attempt or a landing, if the
+    /// event reports such a beginning or end.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         let wall = recorded.now.unix_ms;
         let mut open = self
@@ -307,7 +312,8 @@ impl Tracer {
         });
     }
 
-    /// Sends waiting spans every few seconds until the daemon ends.
+    /// Sends waiting spans (named periods in traces) to the collector every few seconds until the
+    /// daemon ends.
     pub(crate) async fn run(&self) {
         let mut was_logged = false;
         loop {
@@ -316,8 +322,9 @@ impl Tracer {
         }
     }
 
-    /// Sends all waiting spans. `was_logged` says whether the present outage of the collector was
-    /// already logged; the result says the same for the next call.
+    /// Sends all waiting spans (named periods in traces). `was_logged` is true if the log already
+    /// has a line about the present outage of the collector. Returns the value of `was_logged` for
+    /// the next call.
     pub(crate) async fn send_all(&self, mut was_logged: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
@@ -341,7 +348,7 @@ impl Tracer {
                     };
                     if !was_logged {
                         tracing::warn!(
-                            "could not send traces to the OpenTelemetry collector at {}, so these traces are lost: \
+                            "could not send traces to the OpenTelemetry collector at {}; these traces are lost: \
                              {reason}",
                             self.collector.address
                         );
@@ -353,12 +360,13 @@ impl Tracer {
     }
 }
 
-/// Converts a time from milliseconds to nanoseconds since 1970.
+/// Converts a time in milliseconds since 1970 to nanoseconds since 1970.
 fn unix_ns(wall: u64) -> u128 {
     u128::from(wall) * 1_000_000
 }
 
-/// The facts about a call's caller that are recorded in its span.
+/// The facts about a caller that are recorded in the span (the named period in a trace) of each
+/// call.
 pub(crate) struct CallerAttributes {
     caller: String,
     attempt: Option<AttemptId>,

@@ -1,8 +1,8 @@
 //! Limits the rate of requests, with one token bucket per caller.
 //!
 //! A program in an endless loop may send the same request a thousand times a second. This limit
-//! keeps it from slowing down other callers. The daemon's own token has no limit, because a program
-//! that can read it could do more harm in other ways.
+//! keeps it from slowing down other callers. Requests with the daemon's own token are not limited,
+//! because a program that can read this token could do more harm in other ways.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,8 @@ use regatta_api::verb::TokenScope;
 use crate::tokens::Principal;
 
 /// Returns the number of requests per second that a caller may send on average, and the number that
-/// it may send at once. A runner gets more, because it calls for many agents.
+/// the caller may send at once. The numbers are higher for a runner (another machine that executes
+/// attempts), because it sends requests for many agents.
 fn limits_for(principal: &Principal) -> (f64, f64) {
     match principal.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
@@ -26,10 +27,12 @@ fn limits_for(principal: &Principal) -> (f64, f64) {
     }
 }
 
-/// Number of remembered callers above which idle ones are forgotten.
+/// Number of remembered callers above which the limiter forgets callers that have sent no request
+/// for some seconds.
 const PRUNE_THRESHOLD: usize = 4_096;
 
-/// Limits the requests of all callers; holds one token bucket per caller.
+/// Limits the rate of requests with one token bucket per caller. A bucket counts how many requests
+/// its caller may still send at once.
 #[derive(Default)]
 pub(crate) struct RequestLimiter {
     buckets: Mutex<HashMap<String, Bucket>>,
@@ -55,7 +58,7 @@ impl Bucket {
 }
 
 impl RequestLimiter {
-    /// Counts a request of a caller, or refuses it if the caller's bucket is empty.
+    /// Counts a request of a caller. Returns an error if the caller has sent too many requests.
     pub(crate) fn count_request(&self, principal: &Principal, now: Instant) -> Result<(), Problem> {
         if *principal == Principal::Owner {
             return Ok(());

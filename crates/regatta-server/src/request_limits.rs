@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{ProblemResponse, problem_response};
 
-/// Maximum size of a request body, in bytes. A plan of a thousand tasks fits.
+/// Maximum size of a request body, in bytes. The body with a plan of a thousand tasks is smaller.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// Time limit for the arrival of a request's complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,7 +29,8 @@ pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads a complete body, within the limits of size and time.
+/// Reads the complete body of a request. Returns an error if the body is too large or arrives too
+/// slowly.
 pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => Ok(body),

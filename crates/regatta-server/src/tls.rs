@@ -1,7 +1,7 @@
 //! Encrypts connections from other machines with TLS. The certificate and its key are PEM files.
 //!
-//! The cryptography comes from the library ring, because it builds with the C compiler that SQLite
-//! needs anyway; AWS-LC needs more.
+//! The cryptography comes from the library `ring`. It can be built with only the C compiler, which
+//! SQLite needs anyway; the alternative, AWS-LC, needs more build tools.
 
 use std::io;
 use std::path::Path;
@@ -26,8 +26,8 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a certificate chain and its key from PEM files. It is called before the server
-    /// listens, so that errors are reported at the start.
+    /// Reads a certificate chain and its private key from PEM files. The files are read before the
+    /// server listens, so that errors in them are reported when the daemon starts.
     pub fn from_files(certificate: &Path, key: &Path) -> io::Result<Tls> {
         let bad = |path: &Path, why: String| {
             io::Error::new(

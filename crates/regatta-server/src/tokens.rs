@@ -1,6 +1,6 @@
-//! Access tokens and the callers that they identify. There is the daemon's own token, there are
-//! tokens that a person created for people and runners (issued tokens), and each attempt has a
-//! token.
+//! Access tokens and the callers that they identify. There are three kinds of tokens: the daemon's
+//! own token, issued tokens (which a person created for people and runners), and the token of each
+//! attempt.
 //!
 //! Issued tokens are stored as hashes in one file beside the daemon's own token. They are not in
 //! the store, because restoring an old backup of the store must not bring back a removed token. The
@@ -29,19 +29,19 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Name of the file with issued tokens within the data directory.
+/// Name of the file with issued tokens (tokens that a person created) within the data directory.
 const TOKENS_FILE: &str = "tokens.json";
-/// Maximum number of issued tokens.
+/// Maximum number of issued tokens (tokens that a person created).
 const MAX_TOKENS: usize = 1_000;
 /// Maximum lifetime of an issued token: ten years, in milliseconds.
 const MAX_LIFETIME_MS: u64 = 10 * 366 * 24 * 3_600_000;
 
-/// A caller, as its token identifies it.
+/// A caller of the API, as identified by the access token of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
     /// A caller with the daemon's own token, who can therefore read the data directory.
     Owner,
-    /// The holder of an issued token.
+    /// The holder of an issued token (a token that a person created).
     Named { name: String, scope: TokenScope },
     /// The program of an attempt, with the attempt's own token.
     Attempt {
@@ -52,8 +52,8 @@ pub(crate) enum Principal {
         is_lead: bool,
         leads_mission: bool,
     },
-    /// A command that a hook started. An admin has written the command, so it may do what an
-    /// operator may.
+    /// A command that a hook started. The command has the rights of an operator, because an admin
+    /// has written it.
     Firing { id: FiringId, agent: AgentName },
 }
 
@@ -79,12 +79,12 @@ impl Principal {
     }
 }
 
-/// An issued token. Only a hash of its secret is kept.
+/// An issued token (a token that a person created). Only the hash of its secret is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct IssuedToken {
     name: String,
     scope: TokenScope,
-    /// SHA-256 of the token, in hex. It needs no salt, because the token has 256 random bits.
+    /// SHA-256 of the token, in hex. The hash needs no salt, because the token has 256 random bits.
     hash: String,
     #[serde(rename = "made_wall")]
     created_unix_ms: u64,
@@ -109,7 +109,7 @@ impl IssuedToken {
     }
 }
 
-/// Computes and checks the tokens of attempts and of hooks' commands.
+/// Computes and checks the access tokens of attempts and of commands that hooks started.
 #[derive(Clone)]
 pub struct TokenMinter {
     key: [u8; 32],
@@ -122,15 +122,15 @@ impl std::fmt::Debug for TokenMinter {
 }
 
 impl TokenMinter {
-    /// Creates the value that computes tokens, from the daemon's own token.
+    /// Creates a minter, which computes all its tokens from the daemon's own token.
     pub fn from_daemon_token(daemon_token: &str) -> TokenMinter {
         TokenMinter {
             key: mac(daemon_token.as_bytes(), b"regatta attempts 1"),
         }
     }
 
-    /// Returns the token of an attempt. `fence` is its fencing token (the revision at which it was
-    /// granted).
+    /// Returns the access token of an attempt. `fence` is the attempt's fencing token (the revision
+    /// at which the attempt was created).
     pub fn attempt_token(&self, id: AttemptId, fence: u64) -> String {
         format!(
             "ra_{id}_{}",
@@ -171,13 +171,14 @@ pub struct TokenStore {
     minter: TokenMinter,
     file: PathBuf,
     issued: RwLock<Vec<IssuedToken>>,
-    /// Held while issued tokens are changed in memory and in the file, so that changes do not
-    /// overlap.
+    /// Locked while issued tokens (tokens that a person created) are changed in the file and in
+    /// memory, so that two changes cannot overlap.
     change_lock: Mutex<()>,
 }
 
 impl TokenStore {
-    /// Reads the issued tokens of a data directory. `daemon_token` is the daemon's own token.
+    /// Reads the issued tokens (tokens that a person created) of a data directory. `daemon_token`
+    /// is the daemon's own token.
     pub fn open(data_dir: &Path, daemon_token: String) -> std::io::Result<TokenStore> {
         let file = data_dir.join(TOKENS_FILE);
         let issued = match std::fs::read(&file) {
@@ -199,12 +200,13 @@ impl TokenStore {
         })
     }
 
-    /// Returns the value that computes the tokens of attempts and of hooks' commands.
+    /// Returns the part of the token store that computes the tokens of attempts and of hooks'
+    /// commands.
     pub fn minter(&self) -> &TokenMinter {
         &self.minter
     }
 
-    /// Returns the caller that a token identifies, or why it is invalid.
+    /// Returns the caller that a token identifies, or an error that says why the token is invalid.
     pub(crate) fn authenticate(
         &self,
         token: &str,
@@ -222,8 +224,8 @@ impl TokenStore {
         }
         let hash = hash(token);
         let issued = self.issued.read().unwrap_or_else(PoisonError::into_inner);
-        // The comparison need not take constant time. Its duration could only reveal a hash, from
-        // which nobody can compute the token.
+        // The hashes need not be compared in constant time. The duration could only reveal a hash,
+        // and nobody can compute the token from its hash.
         match issued.iter().find(|issued_token| issued_token.hash == hash) {
             Some(issued_token) if issued_token.is_expired(wall) => Err(Problem::new(
                 401,
@@ -301,7 +303,7 @@ impl TokenStore {
         })
     }
 
-    /// Creates a token and returns it. Only its hash is stored.
+    /// Creates a token, stores only its hash, and returns the token.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -340,7 +342,7 @@ impl TokenStore {
         };
         let view = new_token.view(wall);
         self.change(|issued| {
-            // An expired token is removed here, so that its name can be used again.
+            // Remove an expired token with the same name, so that the name can be used again.
             issued
                 .retain(|issued_token| issued_token.name != name || !issued_token.is_expired(wall));
             if issued.iter().any(|issued_token| issued_token.name == name) {
@@ -365,7 +367,7 @@ impl TokenStore {
         Ok(NewTokenView { view, token })
     }
 
-    /// Returns the issued token of this name.
+    /// Returns the issued token (a token that a person created) with this name.
     fn find_issued(&self, name: &str) -> Option<IssuedToken> {
         self.issued
             .read()
@@ -384,7 +386,7 @@ impl TokenStore {
             .collect()
     }
 
-    /// Removes an issued token, which is invalid from then on.
+    /// Removes an issued token (a token that a person created). The token is invalid from then on.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         self.change(|issued| {
             let before = issued.len();
@@ -404,8 +406,8 @@ impl TokenStore {
         })
     }
 
-    /// Changes the issued tokens, first in the file and then in memory, so that a token that works
-    /// now also works after a restart.
+    /// Changes the issued tokens (tokens that a person created). The file is written before the
+    /// list in memory is changed, so that every token that works now also works after a restart.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<IssuedToken>) -> Result<(), Problem>,
@@ -428,7 +430,8 @@ impl TokenStore {
     }
 }
 
-/// Returns whether an attempt's token is valid: the attempt is working, and nobody is stopping it.
+/// Returns whether the token of an attempt is valid. It is valid while the attempt is working and
+/// is not being stopped.
 pub(crate) fn may_act(attempt: &Attempt) -> bool {
     attempt.phase == AttemptPhase::Working && attempt.stopping.is_none()
 }
@@ -443,7 +446,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
         return Err(Problem::new(
             400,
             "bad_name",
-            "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a \
+            "a token's name must have 1 to 64 letters, digits and - _ ., and begin with a letter or a \
             digit",
             "name the token after its holder: regatta token add ann --scope operator",
         ));
@@ -471,8 +474,8 @@ fn write_atomically(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Returns the error for a missing or unknown token. It does not say which, so that it reveals
-/// nothing.
+/// Returns the error for a missing or unknown token. The error is the same in both cases, so that
+/// it reveals nothing.
 pub(crate) fn no_token() -> Problem {
     Problem::new(
         401,

@@ -1,11 +1,11 @@
 //! Lets a test "crash" an engine at any point. A life of the engine is the time from its start to
-//! its end, by a crash or not. Each call that the engine makes to git, agents or the store through
-//! a fake counts as two steps: one before the call takes effect, and one after.
+//! its end, whether it ends with a crash or not. Each call that the engine makes to git, agents or
+//! the store through a fake counts as two steps: one before the call takes effect, and one after.
 //!
 //! A test can count the steps, make a call fail, hold a call, and end the life at any step. After
-//! the end all calls of that life fail at once and have no effect. For the fakes this looks like
-//! `kill -9`, but the test can still join the threads of the ended engine. The fakes and the store
-//! keep their state for the next life.
+//! the end all calls of that life fail at once and have no effect. To the fakes this looks as if
+//! the engine had been killed with `kill -9`, but the test can still join the threads of the ended
+//! engine. The fakes and the store keep their state for the next life.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,7 +16,8 @@ use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, S
 /// The time that a test waits for something that normally takes milliseconds, before it fails.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One life of the engine, from its start to its (simulated) crash. Clones refer to the same life.
+/// One life of the engine: the time from its start to its simulated crash or end. Clones refer to
+/// the same life.
 #[derive(Clone, Default)]
 pub struct EngineLife {
     inner: Arc<Inner>,
@@ -26,8 +27,8 @@ pub struct EngineLife {
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
-    /// True if the life has ended. A call holds the read lock while it takes effect, so that
-    /// nothing takes effect after the end.
+    /// True if this life of the engine has ended. A call holds the read lock while it takes effect,
+    /// so that nothing takes effect after the end.
     is_over: RwLock<bool>,
 }
 
@@ -46,7 +47,8 @@ struct Gate {
     is_released: bool,
 }
 
-/// A call that a test holds before it takes effect. Dropping this value releases the call.
+/// A call of the engine that a test holds, so that the call does not take effect yet. Dropping this
+/// value lets the call continue.
 #[must_use]
 pub struct HeldCall {
     life: EngineLife,
@@ -54,19 +56,21 @@ pub struct HeldCall {
 }
 
 impl EngineLife {
-    /// Returns a life that ends only when [`EngineLife::end`] is called.
+    /// Returns a life of the engine that ends only when a test calls [`EngineLife::end`].
     pub fn new() -> EngineLife {
         EngineLife::default()
     }
 
-    /// Returns a life that ends by itself at this step, counting from 1.
+    /// Returns a life of the engine that ends by itself at this step (beginning or end of a call),
+    /// counting from 1.
     pub fn until_step(step: usize) -> EngineLife {
         let life = EngineLife::default();
         life.lock().ends_at_step = Some(step);
         life
     }
 
-    /// Ends the life. After this returns, no further call of the life takes effect.
+    /// Ends this life of the engine. After this function has returned, no further call of the
+    /// engine takes effect.
     pub fn end(&self) {
         *self
             .inner
@@ -77,18 +81,18 @@ impl EngineLife {
         self.inner.changed.notify_all();
     }
 
-    /// Returns whether the life has ended.
+    /// Returns whether this life of the engine has ended.
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// Returns the number of steps so far.
+    /// Returns the number of steps (beginnings and ends of calls) that the engine has made so far.
     pub fn step_count(&self) -> usize {
         self.lock().trace.len()
     }
 
-    /// Returns all steps so far: the name of the call, followed by `>` for the step before its
-    /// effect or `<` for the step after it.
+    /// Returns all steps so far. A step is written as the name of the call, followed by `>` for the
+    /// step before the call takes effect or `<` for the step after that.
     pub fn trace(&self) -> Vec<String> {
         self.lock().trace.clone()
     }
@@ -103,12 +107,12 @@ impl EngineLife {
             .count()
     }
 
-    /// Makes the next call with this name fail without taking effect.
+    /// Makes the engine's next call with this name fail without taking effect.
     pub fn fail_next(&self, call: &'static str, reason: &str) {
         self.lock().faults.push((call, reason.to_owned()));
     }
 
-    /// Holds the next call with this name before it takes effect.
+    /// Holds the engine's next call with this name before the call takes effect.
     pub fn hold_next(&self, call: &'static str) -> HeldCall {
         let mut state = self.lock();
         state.gates.push(Gate {
@@ -122,8 +126,8 @@ impl EngineLife {
         }
     }
 
-    /// Waits until `holds` returns true, checking it after every step. Panics if that takes longer
-    /// than [`TEST_TIMEOUT`].
+    /// Waits until `holds` returns true. Calls `holds` again after every step of the engine. Panics
+    /// if it does not return true within [`TEST_TIMEOUT`].
     pub fn wait_until(&self, description: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -143,8 +147,9 @@ impl EngineLife {
         }
     }
 
-    /// Performs a call with its two steps. `Err` has the reason why the caller gets no answer: the
-    /// life ended, or a test made the call fail.
+    /// Performs a call of the engine with its two steps (before and after the call takes effect).
+    /// `Err` has the reason why the engine gets no answer: its life (the time until its simulated
+    /// crash) ended, or a test made the call fail.
     pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
         self.before_effect(call)?;
         let result = self.run_effect(effect)?;
@@ -152,8 +157,8 @@ impl EngineLife {
         Ok(result)
     }
 
-    /// Records the step before a call takes effect. Waits here if a test holds the call, and fails
-    /// if a test wants the call to fail.
+    /// Records the step of the engine before a call takes effect. Waits if a test holds the call,
+    /// and returns an error if a test wants the call to fail.
     pub(crate) fn before_effect(&self, call: &'static str) -> Result<(), String> {
         self.take_step(call, '>')?;
         let mut state = self.lock();
@@ -182,7 +187,7 @@ impl EngineLife {
         }
     }
 
-    /// Lets a call take effect, unless the life has ended.
+    /// Lets a call of the engine take effect, unless this life of the engine has ended.
     pub(crate) fn run_effect<T>(&self, effect: impl FnOnce() -> T) -> Result<T, String> {
         let over = self
             .inner
@@ -196,7 +201,7 @@ impl EngineLife {
         }
     }
 
-    /// Records the step after a call has taken effect.
+    /// Records the step of the engine after a call has taken effect.
     pub(crate) fn after_effect(&self, call: &'static str) -> Result<(), String> {
         self.take_step(call, '<')
     }
@@ -252,7 +257,7 @@ fn last_steps(trace: &[String]) -> &[String] {
 }
 
 impl HeldCall {
-    /// Waits until the engine has made the call.
+    /// Waits until the engine has made the call that the test holds.
     pub fn wait_until_reached(&self) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         let mut state = self.life.lock();
@@ -284,7 +289,7 @@ pub struct StoreInLife {
 }
 
 impl StoreInLife {
-    /// Wraps a store so that its calls are steps of `life`.
+    /// Wraps a store so that each call of the store counts as steps of `life`.
     pub fn new(life: &EngineLife, store: impl Store + 'static) -> StoreInLife {
         StoreInLife {
             life: life.clone(),

@@ -1,10 +1,11 @@
 //! A fake of agents' programs. Instead of a process, each program is a function that the test
-//! provides. It runs on in a thread when the engine "crashes", as real programs do.
+//! provides. The function runs in a thread, and keeps running when the engine "crashes", as a real
+//! program does.
 //!
 //! A program changes the files of its workspace in [`FakeGit`]. It can wait for a signal of the
-//! test, and it can hang until it is stopped. The fake counts started programs. It records it as a
-//! violation if two programs run for one task at the same time (J2) or one attempt is started
-//! twice; [`FakeAgents::assert_no_violations`] then fails the test.
+//! test, and it can hang until it is stopped. The fake counts started programs. If two programs run
+//! for one task at the same time (J2), or one attempt is started twice, the fake records a
+//! violation, and [`FakeAgents::assert_no_violations`] fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -61,9 +62,9 @@ struct ProgramRun {
     /// The events that the program reported, in order.
     events: Vec<AgentEvent>,
     failure_class: Option<FailureClass>,
-    /// The usage of each session. It is reported when the program ends.
+    /// The usage (tokens and cost) of each session. The usage is reported when the program ends.
     usage: Vec<(Option<String>, Usage)>,
-    /// The latest prompts and answers that the engine has for the program.
+    /// The latest prompts and answers that the engine has sent to the program.
     input: SessionInput,
 }
 
@@ -84,7 +85,7 @@ impl ProgramRun {
 }
 
 impl FakeAgents {
-    /// Returns a fake whose programs run `script` on the workspaces of `git`.
+    /// Returns a fake whose programs run the function `script` on the workspaces of `git`.
     pub fn new(
         git: &FakeGit,
         script: impl Fn(&FakeProgram) -> Exit + Send + Sync + 'static,
@@ -117,8 +118,8 @@ impl FakeAgents {
         }
     }
 
-    /// Sets the function that decides whether a check passes, from the check's command and the
-    /// files. `Err` has the output of a failed check.
+    /// Sets the function that decides whether a check passes. The function gets the check's command
+    /// and the files, and returns the output of a failed check as `Err`.
     pub fn check_content_with(
         &self,
         judge: impl Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync + 'static,
@@ -126,13 +127,14 @@ impl FakeAgents {
         self.processes.lock().content_check = Arc::new(judge);
     }
 
-    /// Gives a signal: every program that waits for `signal`, now or later, continues.
+    /// Sends a signal to the programs. Every program that waits for `signal`, now or later,
+    /// continues.
     pub fn release(&self, signal: &str) {
         self.processes.lock().open_signals.insert(signal.to_owned());
         self.processes.changed.notify_all();
     }
 
-    /// Ends a program without recording how it ended, as a power cut does.
+    /// Ends a program without recording how the program ended, as a power cut does.
     pub fn cut_power(&self, attempt: AttemptId) {
         self.processes.record_exit(attempt, Exit::Lost);
     }
@@ -249,7 +251,7 @@ impl ProcessTable {
     }
 }
 
-/// A running program, as its script (the test's function) sees it.
+/// A running program. The test's function gets this value and acts as the program through it.
 pub struct FakeProgram {
     processes: Arc<ProcessTable>,
     git: FakeGit,
@@ -269,7 +271,8 @@ impl FakeProgram {
         &self.task
     }
 
-    /// Returns how many programs were started for this task up to this one, so 1 for the first.
+    /// Returns the number of this program among all programs that were started for the task,
+    /// counting from 1.
     pub fn run_number(&self) -> usize {
         self.run_number
     }
@@ -279,7 +282,7 @@ impl FakeProgram {
         &self.launch
     }
 
-    /// Returns the fake git, for changes outside the workspace while the program works.
+    /// Returns the fake git, with which the program can change files outside its workspace.
     pub fn git(&self) -> &FakeGit {
         &self.git
     }
@@ -318,8 +321,8 @@ impl FakeProgram {
         }
     }
 
-    /// Appends a text to a file of the workspace. A test can see from the file if an action was
-    /// repeated.
+    /// Appends a text to a file of the workspace. If the program repeats an action, the test sees
+    /// the text twice.
     pub fn append(&self, path: &str, text: &str) {
         self.write(path, &(self.read(path) + text));
     }
@@ -344,7 +347,7 @@ impl FakeProgram {
         }
     }
 
-    /// Reports an event, as a driver of a real program would.
+    /// Reports an event of the program, as the driver of a real program would.
     pub fn emit(&self, event: AgentEvent) {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
             run.events.push(event);
@@ -352,7 +355,7 @@ impl FakeProgram {
         self.processes.changed.notify_all();
     }
 
-    /// Sets the usage of a session, which is reported when the program ends.
+    /// Sets the usage (tokens and cost) of a session. The usage is reported when the program ends.
     pub fn report_usage(&self, session: &str, usage: Usage) {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
             run.usage.push((Some(session.to_owned()), usage));
@@ -368,8 +371,9 @@ impl FakeProgram {
         Exit::Code(1)
     }
 
-    /// Waits until the engine's prompts and answers for the program satisfy `enough`, and returns
-    /// them. If the program is stopped first, returns `Err` with its exit.
+    /// Waits until `enough` returns true for the engine's prompts and answers to the program, and
+    /// returns these prompts and answers. If the program is stopped first, returns `Err` with its
+    /// exit.
     pub fn wait_for_input(
         &self,
         enough: impl Fn(&SessionInput) -> bool,
@@ -400,14 +404,15 @@ impl FakeProgram {
         }
     }
 
-    /// Does nothing until the engine stops the program.
+    /// Makes the program do nothing until the engine stops it.
     pub fn hang_until_stopped(&self) -> Exit {
         self.wait_for("nothing lets this go on")
             .err()
             .unwrap_or(Exit::Lost)
     }
 
-    /// Does nothing, ignores the request to stop, and ends only when the engine kills the program.
+    /// Makes the program do nothing, ignore the request to stop, and end only when the engine kills
+    /// it.
     pub fn hang_until_killed(&self) -> Exit {
         self.processes
             .wait_until("a stubborn program is killed", |state| {
@@ -421,7 +426,8 @@ impl FakeProgram {
 }
 
 impl Agents for FakeAgents {
-    /// Finds a program for every provider except `nobody`, whose program counts as not installed.
+    /// Returns a program for every provider except `nobody`. The program of `nobody` counts as not
+    /// installed.
     fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
         if wanted.provider == "nobody" {
             let error = AgentError {
@@ -523,7 +529,9 @@ impl Agents for FakeAgents {
             .before_effect("agents.attend")
             .map_err(agent_error)?;
         if !self.processes.lock().runs.contains_key(&attempt) {
-            return Err(agent_error(format!("{attempt} was never started")));
+            return Err(agent_error(format!(
+                "the program of attempt {attempt} was never started"
+            )));
         }
         // Report all events from the beginning, because a real program's journal is also read from
         // its beginning after a restart.
@@ -587,7 +595,7 @@ impl Agents for FakeAgents {
             match state.runs.get_mut(&attempt) {
                 Some(run) => run.is_stop_requested = true,
                 None => {
-                    // If the program is started later, that start finds this record and does
+                    // If the engine starts the program later, the start finds this record and does
                     // nothing.
                     let exit = Some(Exit::NotStarted(
                         "the program was stopped before it started".into(),
@@ -627,7 +635,10 @@ impl Agents for FakeAgents {
                 return Ok(known);
             }
             let files = self.git.files_in(&check.dir).ok_or_else(|| {
-                agent_error(format!("there is no directory {}", check.dir.display()))
+                agent_error(format!(
+                    "the directory of the check does not exist: {}",
+                    check.dir.display()
+                ))
             })?;
             let judge = self.processes.lock().content_check.clone();
             let verdict = judge(&check.command, &files);

@@ -1,7 +1,8 @@
 //! A clock that only the test moves, so that no timer expires unexpectedly.
 //!
-//! The engine's timer thread sleeps in real time, so moving this clock does not wake it. After
-//! moving the clock, submit any command: the engine handles expired timers before each command.
+//! The engine's timer thread sleeps in real time, so moving this clock does not wake the thread.
+//! After moving the clock, submit any command: the engine handles expired timers before each
+//! command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

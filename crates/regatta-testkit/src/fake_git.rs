@@ -2,9 +2,9 @@
 //!
 //! A tree is a map from path to content, and files are merged as a whole: a file that both sides
 //! changed differently is a conflict. The repositories keep their state when an engine ends; the
-//! handle for another [`EngineLife`] uses the same repositories. If the engine moves a trunk
-//! against the rules of landing (Q1, Q2, Q5), the move is done and recorded, and
-//! [`FakeGit::assert_no_violations`] then fails the test.
+//! handle for another [`EngineLife`] uses the same repositories. If the engine breaks a rule of
+//! landing (Q1, Q2, Q5) when it moves a trunk, the move takes place but is recorded as a violation,
+//! and [`FakeGit::assert_no_violations`] fails the test.
 //!
 //! There are no files on disk. Directories are only names, so the engine's own checks `files_exist`
 //! and `content_check` do not work here. Checks by commands work (see [`crate::fake_agents`]).
@@ -40,7 +40,7 @@ use crate::crash_points::EngineLife;
 /// All files of a commit or workspace: their contents by path.
 pub type FakeTree = BTreeMap<String, String>;
 
-/// A move of a trunk to a new commit, as it happened.
+/// A move of a trunk from an old commit to a new one, recorded when it took place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedTrunkMove {
     pub project: ProjectName,
@@ -75,14 +75,15 @@ struct FakeRepos {
     commits: BTreeMap<CommitId, Commit>,
     trunks: BTreeMap<PathBuf, Trunk>,
     workspaces: BTreeMap<AttemptId, FakeWorkspace>,
-    /// The commits with saved work of each attempt, newest last. Real git keeps them by refs
-    /// ("keep-refs").
+    /// The commits with saved work of each attempt, newest last. Real git keeps such commits with
+    /// refs ("keep-refs").
     keep_refs: BTreeMap<AttemptId, Vec<CommitId>>,
     /// The commit in each staging directory (a directory for checking a merged commit), by project
     /// and directory number.
     staged_commits: BTreeMap<(ProjectName, u32), CommitId>,
-    /// For each conflict that was decided by ownership of the file: the version that was not used,
-    /// by the ref that keeps it.
+    /// The commits with the unused versions of conflicting files, by the ref that keeps each
+    /// commit. A conflict between two versions of a file is decided in favour of the task that owns
+    /// the file.
     dropped_sides: BTreeMap<String, CommitId>,
     /// The commits on which the workspaces of fix-ups (attempts that resolve a conflict) are based.
     fixup_bases: BTreeMap<AttemptId, CommitId>,
@@ -97,7 +98,8 @@ struct FakeRepos {
     violations: Vec<String>,
 }
 
-/// The fake of git. Clones, and handles for other lives of the engine, share the repositories.
+/// The fake of git. Clones, and handles for other lives of the engine (before and after a simulated
+/// crash), share the repositories.
 #[derive(Clone, Default)]
 pub struct FakeGit {
     repos: Arc<Mutex<FakeRepos>>,
@@ -137,7 +139,7 @@ impl FakeGit {
         tip
     }
 
-    /// Demands that this check passes on a commit before a trunk moves to it (Q1).
+    /// Demands that this check passes on a commit before a trunk moves to that commit (Q1).
     pub fn require_check(&self, command: &str) {
         self.lock().required_checks.insert(command.to_owned());
     }
@@ -172,7 +174,7 @@ impl FakeGit {
         tip
     }
 
-    /// Sets which files have uncommitted changes in the user's checkout.
+    /// Sets the files that have uncommitted changes in the user's checkout.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
         self.lock().trunks.get_mut(path).unwrap().dirty_files =
             files.iter().map(|file| (*file).to_owned()).collect();
@@ -187,7 +189,8 @@ impl FakeGit {
             .insert(file.to_owned(), content.to_owned());
     }
 
-    /// Returns the files in a workspace that were there before the attempt and are not its work.
+    /// Returns the files in a workspace that already existed before the attempt, so that they are
+    /// not its work.
     pub fn foreign_files(&self, attempt: AttemptId) -> FakeTree {
         self.lock()
             .workspaces
@@ -206,7 +209,8 @@ impl FakeGit {
         self.lock().workspaces.keys().copied().collect()
     }
 
-    /// Returns the projects and numbers of the staging directories that exist.
+    /// Returns the project and number of each existing staging directory (a directory for checking
+    /// a merged commit).
     pub fn staged_slots(&self) -> Vec<(ProjectName, u32)> {
         self.lock().staged_commits.keys().cloned().collect()
     }
@@ -222,13 +226,13 @@ impl FakeGit {
         self.lock().remotes.insert(name.to_owned(), commit.clone());
     }
 
-    /// Lets a path count as a special file, such as a link, whenever it changes.
+    /// Makes the file at a path count as a special file, such as a link, whenever the file changes.
     pub fn set_special(&self, file: SpecialFile) {
         self.lock().special_files.push(file);
     }
 
-    /// Returns the versions that were not used when conflicts were decided by ownership of the
-    /// file, by the ref that keeps them.
+    /// Returns the unused versions of conflicting files, by the ref that keeps each version. A
+    /// conflict between two versions of a file is decided in favour of the task that owns the file.
     pub fn dropped_sides(&self) -> BTreeMap<String, FakeTree> {
         let repos = self.lock();
         repos
@@ -238,8 +242,8 @@ impl FakeGit {
             .collect()
     }
 
-    /// Returns the saved states of an attempt's work, oldest first. A newer state never replaces an
-    /// older one (Q3).
+    /// Returns the saved states of an attempt's work, oldest first. A newer saved state never
+    /// replaces an older one (Q3).
     pub fn captures_of(&self, attempt: AttemptId) -> Vec<FakeTree> {
         let repos = self.lock();
         repos
@@ -251,8 +255,8 @@ impl FakeGit {
             .collect()
     }
 
-    /// Changes the files in a workspace, as a program in it would. Returns false if there is no
-    /// such workspace.
+    /// Changes the files in a workspace, as a program in the workspace would. Returns false if
+    /// there is no such workspace.
     pub fn edit_workspace(&self, attempt: AttemptId, change: impl FnOnce(&mut FakeTree)) -> bool {
         self.lock()
             .workspaces
@@ -276,7 +280,8 @@ impl FakeGit {
         }
     }
 
-    /// Records that a check passed in a staging directory, and so on the commit that is there.
+    /// Records that a check passed in a staging directory (a directory for checking a merged
+    /// commit), and so on the commit in that directory.
     pub(crate) fn record_passed_check(&self, dir: &Path, command: &str) {
         let mut repos = self.lock();
         if let Some(PreparedDir::Staging(project, slot)) = parse_dir(dir)
@@ -287,8 +292,8 @@ impl FakeGit {
     }
 
     /// Fails the test if a trunk ever moved to a commit that was not checked (Q1), moved although
-    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (L6), or if a workspace
-    /// was removed while its content existed nowhere else (Q5).
+    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (lease) on the trunk
+    /// (L6), or if a workspace was removed although some of its content existed nowhere else (Q5).
     pub fn assert_no_violations(&self) {
         let repos = self.lock();
         assert!(repos.violations.is_empty(), "{:?}", repos.violations);
@@ -298,8 +303,8 @@ impl FakeGit {
         self.repos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `effect` as the call `name` of the engine's present life, which can make it fail or end
-    /// before it.
+    /// Runs `effect` as the engine's call `name`. The test can make the call fail, or end the
+    /// engine's life (simulate a crash) before or after the call.
     fn call<T>(
         &self,
         name: &'static str,
@@ -319,14 +324,15 @@ fn git_error(code: &'static str, message: &str) -> GitError {
     }
 }
 
-/// The purpose of a directory that exists only as a name.
+/// The purpose of a directory of the fake. Such a directory is only a name and does not exist on
+/// disk.
 enum PreparedDir {
     Workspace(AttemptId),
     Staging(ProjectName, u32),
 }
 
-/// Returns for what [`Git::prepare_workspace`] or [`Git::stage`] created a directory, or `None` if
-/// neither did.
+/// Returns the purpose for which [`Git::prepare_workspace`] or [`Git::stage`] created a directory,
+/// or `None` if neither of them created it.
 fn parse_dir(dir: &Path) -> Option<PreparedDir> {
     let mut names = dir
         .iter()

@@ -1,8 +1,8 @@
 //! A fake of the store that works in memory, behaves like the SQLite store, and can be made to
 //! fail.
 //!
-//! A clone is another handle to the same data. To simulate a restart, drop the engine and load its
-//! state from a clone.
+//! A clone is another handle to the same data. To simulate a restart, a test drops the engine and
+//! loads its state from a clone.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -33,9 +33,10 @@ use regatta_engine::ports::store::{
 /// The way in which a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitFault {
-    /// Nothing is stored, as when the disk is full.
+    /// The commit fails before anything is stored, as when the disk is full.
     BeforeCommit(StoreError),
-    /// The batch is stored, but the caller gets an error, as after a crash right behind the commit.
+    /// The batch is stored, but the caller gets an error, as after a crash directly after the
+    /// commit.
     AfterCommit(StoreError),
 }
 
@@ -95,8 +96,8 @@ impl FakeStore {
         self.lock().is_full = is_full;
     }
 
-    /// Makes the store write rows only in `flush_idle`, not with their events, and makes that many
-    /// calls to `flush_idle` fail.
+    /// Makes the store write rows only in `flush_idle` and not together with their events. The next
+    /// `failures` calls of `flush_idle` fail.
     pub fn set_behind(&self, failures: usize) {
         self.lock().lag = Some(Lag {
             is_behind: false,
@@ -114,8 +115,8 @@ impl FakeStore {
         FakeStore::from_data(self.lock().data.clone())
     }
 
-    /// Opens the backup that [`Store::backup`] made under the name `path`. The backup is in memory;
-    /// there is no such file.
+    /// Opens the backup that [`Store::backup`] made under the name `path`. The backup is in memory,
+    /// so there is no file at that path.
     pub fn open_backup(&self, path: &Path) -> Option<FakeStore> {
         self.lock()
             .backups
@@ -156,7 +157,7 @@ impl StoredData {
             return Err(store_error(
                 "second_writer",
                 format!(
-                    "the store is at revision {}, not {}",
+                    "the store has stored events up to number {}, but the batch begins after number {}",
                     self.meta.revision, batch.base_revision
                 ),
             ));
@@ -168,13 +169,19 @@ impl StoredData {
         {
             return Err(store_error(
                 "io",
-                format!("found event {} instead of event {at}", found.revision),
+                format!(
+                    "the batch has event {} in the place of event {at}",
+                    found.revision
+                ),
             ));
         }
         if batch.meta.revision != batch.base_revision + batch.events.len() as u64 {
             return Err(store_error(
                 "io",
-                format!("the batch does not end at revision {}", batch.meta.revision),
+                format!(
+                    "the last event of the batch is not number {}, the batch's revision",
+                    batch.meta.revision
+                ),
             ));
         }
         if let Some((key, _)) = batch
@@ -184,7 +191,9 @@ impl StoredData {
         {
             return Err(store_error(
                 "io",
-                format!("effect {key} is already in the outbox"),
+                format!(
+                    "the effect {key} is already in the outbox (the list of effects to perform)"
+                ),
             ));
         }
         self.meta = batch.meta;
@@ -284,7 +293,7 @@ impl Store for FakeStore {
         } else {
             Err(store_error(
                 "corrupt",
-                "an event is missing from the log".into(),
+                "an event is missing from the event log".into(),
             ))
         }
     }
@@ -294,7 +303,7 @@ impl Store for FakeStore {
         if target.exists() || shared.backups.contains_key(target) {
             return Err(store_error(
                 "io",
-                format!("{} already exists", target.display()),
+                format!("the backup {} already exists", target.display()),
             ));
         }
         let copy = shared.data.clone();

@@ -12,7 +12,7 @@
 pub mod crash_points; // calls of an engine that a test can count, hold, fail or end
 pub mod fake_agents; // programs that are closures of the test and outlive the engine
 pub mod fake_clock; // a clock that only the test moves
-// git repositories in memory, which check every move of a trunk
+// Git repositories in memory. Every move of a trunk is checked against the rules of landing.
 pub mod fake_git;
 
 pub mod fake_store; // a store in memory that can fail on request

@@ -28,15 +28,15 @@ use history_fixture::{CommitStep, HistoryBuilder, all_steps, person};
 pub trait StoreHarness {
     /// Opens the store, or opens it again. Every handle uses the same data.
     fn open(&mut self) -> Box<dyn Store>;
-    /// Opens a copy of the store as a crash at this moment would leave it. The first store may
-    /// still be open.
+    /// Opens a copy of the store in the state that a crash at this moment would leave. The original
+    /// store may still be open.
     fn open_after_crash(&mut self) -> Box<dyn Store>;
     /// Returns a path for a backup, at which no file exists yet.
     fn backup_path(&mut self) -> PathBuf;
-    /// Opens a backup as a store of its own.
+    /// Opens a backup as a separate store.
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store>;
-    /// Runs `during`, and meanwhile makes every commit fail after it has written rows and before
-    /// they are durable.
+    /// Runs `during`. Meanwhile, makes every commit fail after the commit has written rows and
+    /// before the rows are durable.
     fn with_failing_commits(&mut self, during: &mut dyn FnMut());
 }
 
@@ -45,7 +45,7 @@ macro_rules! cases {
         /// All test cases, with their names.
         pub const CASES: &[(&str, fn(&mut dyn StoreHarness))] = &[$((stringify!($name), $name)),*];
 
-        /// Creates a `#[test]` for each case. `$make` is an expression that creates a new
+        /// Creates a `#[test]` for each test case. `$make` is an expression that creates a new
         /// [`StoreHarness`].
         #[macro_export]
         macro_rules! store_suite {
@@ -86,8 +86,8 @@ fn commit_all(store: &mut dyn Store, steps: &[CommitStep]) {
     }
 }
 
-/// Asserts that the store loads the state that must hold after a step. Tasks are compared one by
-/// one, because a failure would otherwise print two whole boards.
+/// Asserts that the store loads the state that is expected after a step. Tasks are compared one by
+/// one, because a failure would otherwise print two whole boards (states of the daemon).
 fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.board.revision, step.board.revision, "{when}");
@@ -104,7 +104,7 @@ fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     assert_eq!(loaded.outbox, step.outbox, "{when}");
 }
 
-/// Returns the last value of each row that the steps wrote.
+/// Returns the last value of each database row that the steps wrote.
 fn last_rows(steps: &[CommitStep]) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
     for (key, row) in steps
@@ -126,8 +126,8 @@ pub fn the_story_has_every_kind_of_event(_: &mut dyn StoreHarness) {
         .flat_map(|commit_step| &commit_step.batch.events)
         .map(|event| event.event.kind())
         .collect();
-    // The commands cannot cause `event.unreadable`, because only a store creates it, in place of an
-    // event that it cannot read.
+    // No command can cause the event `event.unreadable`. Only a store creates this event, in place
+    // of an event that the store cannot read.
     let recorded = Event::KINDS
         .iter()
         .filter(|kind| **kind != "event.unreadable");
@@ -196,7 +196,8 @@ pub fn load_returns_the_committed_state_after_every_commit(harness: &mut dyn Sto
     }
 }
 
-/// D1, L4: a commit that returned is stored, even if the process crashes right afterwards.
+/// Tests D1 and L4: a commit is stored when the call returns, even if the process crashes directly
+/// afterwards.
 pub fn d1_l4_acknowledged_commits_survive_a_crash(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     for (nth, step) in all_steps().iter().enumerate() {
@@ -206,7 +207,7 @@ pub fn d1_l4_acknowledged_commits_survive_a_crash(harness: &mut dyn StoreHarness
     }
 }
 
-/// D4: applying the events of the log gives the board.
+/// Tests D4: applying all events of the event log gives the board (the whole state of the daemon).
 pub fn d4_applying_all_events_gives_the_board(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     let mut folded = Board::default();
@@ -259,8 +260,8 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Sto
     assert!(left.len() > 1, "the story leaves some effects");
     assert!(left.is_sorted_by_key(|left| left.0), "oldest first");
     assert_eq!(store.load().unwrap().outbox, left);
-    // Complete the newest effects first, because the normal order could hide a mistake. These
-    // batches contain no events.
+    // Report the newest effects as done first, because the normal order could hide a mistake. The
+    // batches that do so contain no events.
     while let Some((key, _)) = left.pop() {
         let batch = StoreBatch {
             base_revision: last.board.revision,
@@ -357,8 +358,8 @@ pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn S
     assert_loads(&mut *store, &before, "in the end");
 }
 
-/// D7: a backup has exactly the revision at which it was made, whatever happens to the original
-/// later.
+/// Tests D7: a backup has exactly the state of the time at which it was made, even if the original
+/// store is changed later.
 pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarness) {
     let steps = all_steps();
     let mut store = harness.open();
@@ -383,7 +384,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
         .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
-    // The backup is a store of its own that accepts commits.
+    // The opened backup is a complete store, so it also accepts commits.
     let mut history = HistoryBuilder::default();
     history.board = copy.load().unwrap().board;
     history.run(

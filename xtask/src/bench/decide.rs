@@ -1,4 +1,5 @@
-//! How long a decision takes on a board with 1,000 open tasks, and on a board with 100,000.
+//! Measures how long a decision takes on a board with 1,000 open tasks, and on a board with
+//! 100,000.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

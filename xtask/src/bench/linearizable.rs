@@ -34,7 +34,7 @@ use crate::rng::Rng;
 const SLOT_COUNT: usize = 20;
 /// The lifetime of leases that are meant to expire.
 const SHORT_TTL_MS: u64 = 40;
-/// How long a lease may outlive its time before the run is aborted.
+/// The time that a lease may outlive its end before the run is aborted.
 const MAX_LEASE_OVERTIME: std::time::Duration = std::time::Duration::from_secs(30);
 /// The number of agents that begin with a lease and never renew it.
 const FORGETFUL_AGENTS: u32 = 20;

@@ -44,7 +44,7 @@ impl Entry {
     }
 }
 
-/// Whether a tar file lists the directories of its files.
+/// Selects whether a tar file lists the directories of its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Directories {
     Listed,

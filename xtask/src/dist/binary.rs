@@ -25,7 +25,7 @@ const LIBRARIES: [&str; 6] = [
 /// The goal is 20 MB. The limit only stops further growth.
 const MAX_BINARY_BYTES: u64 = 30 * 1024 * 1024;
 
-/// How to build: where, with which tools, and the time of the commit.
+/// The parameters of a build: the directories, the tools, and the time of the commit.
 pub(crate) struct Build<'a> {
     pub(crate) root: &'a Path,
     pub(crate) target_dir: &'a Path,

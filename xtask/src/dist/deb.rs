@@ -6,7 +6,7 @@ use super::archive::{Directories, Entry, ar, gzip, tar};
 use super::binary::GLIBC;
 use super::payload::Payload;
 
-/// What the package says about itself.
+/// The description of the package, as package managers show it.
 const DESCRIPTION: &str = "runs a team of coding agents on one git repository
  Regatta gives each agent a workspace of its own, checks the work of each, and
  lands it on the trunk one validated commit at a time. It is one program with a

@@ -46,7 +46,7 @@ cargo xtask dist: make the files of a release
   --crates           only run cargo publish --dry-run for the crates
   --try              install every package into clean systems afterwards (as root, on Debian)";
 
-/// What was typed behind `cargo xtask dist`.
+/// The options that were typed after `cargo xtask dist`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     out: Option<PathBuf>,

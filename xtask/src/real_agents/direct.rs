@@ -20,9 +20,9 @@ pub(crate) const ABOUT: &str = "A driver runs its program without shim and daemo
 
 /// Longer than a turn of any of these programs on a busy machine.
 const TURN_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long a program may report nothing about a failing model.
+/// The time for which a program may report nothing about a failing model.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long a program may take to end after its input is closed.
+/// The time that a program may take to end after its input is closed.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs one scenario. An error of our own also counts as a failure.

@@ -13,7 +13,7 @@ pub(crate) struct NpmProgram {
     pub(crate) version: &'static str,
     /// The file to start, relative to the installation directory.
     entry_path: &'static str,
-    /// Whether the file is a script for Node.
+    /// True if the file is a script for Node.
     is_node_script: bool,
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn row_of_preset(preset: &str) -> ProgramRow {
         .expect("the preset is in the table")
 }
 
-/// Whether the program asks for permission before it uses a tool.
+/// Selects whether the program asks for permission before it uses a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermissionMode {
     Never,

@@ -24,7 +24,8 @@ use super::table::ReportTable;
 /// The time for an answer to appear in the thread, with the slowest program on a busy machine.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// How much faster than Slack's the double's clock runs.
+/// The factor by which the clock of the double (the imitation of Slack) runs faster than the clock
+/// of Slack.
 const TIME_SCALE: f64 = 20.0;
 
 /// The agent that works. [`REVIEWER_NAME`] is the agent that reviews.

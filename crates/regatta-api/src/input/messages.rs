@@ -1,4 +1,4 @@
-//! The inputs of the verbs for messages, hooks, conversations and bridges.
+//! The inputs of the API verbs for messages, hooks, conversations and bridges.
 
 use regatta_core::agent::SandboxLevel;
 use regatta_core::conversation::Service;
@@ -15,8 +15,8 @@ inputs! {
         channel: ChannelName,
         text: String,
         #[serde(default)] labels: Vec<Label>,
-        /// The agent that sends the message. If the caller uses an agent's token, the default is
-        /// that agent, and only that agent or a child of it may be given.
+        /// The agent that sends the message. If the caller uses an agent's token, only that agent
+        /// or an agent below it (such as `claude-1/helper`) is allowed; the default is that agent.
         #[serde(default)]
         agent: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
@@ -25,24 +25,25 @@ inputs! {
         #[serde(default)]
         attach: Vec<String>,
     }
-    /// Selects messages that satisfy all given conditions. The answer has the newest of them in
-    /// posting order, or with `after` the oldest after that message.
+    /// Selects messages that satisfy all given conditions. The answer contains the newest of these
+    /// messages or, with `after`, the oldest messages after that message, in the order in which
+    /// they were posted.
     #[derive(Default)]
     MsgHistory {
         #[serde(default)] channel: Option<ChannelName>,
         #[serde(default)] label: Option<Label>,
-        /// Only messages of this sender: an agent's name, `person:NAME`, or `regatta:`.
+        /// Select only messages of this sender: an agent's name, `person:NAME`, or `regatta:`.
         #[serde(default)]
         from: Option<String>,
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Any message of a thread. All messages of that thread are listed.
+        /// The id of any message of a thread. Select all messages of that thread.
         #[serde(default)]
         thread: Option<MessageId>,
-        /// Words that must all occur in the message; "quoted words" must be adjacent.
+        /// Select only messages that contain all these words. "Quoted words" must be adjacent.
         #[serde(default)]
         search: Option<String>,
-        /// Only messages that were posted at or after this time, in milliseconds since 1970.
+        /// Select only messages that were posted at or after this time, in milliseconds since 1970.
         #[serde(default)]
         since: Option<u64>,
         #[serde(default)] until: Option<u64>,
@@ -58,8 +59,8 @@ inputs! {
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
         #[serde(default)] thread: Option<MessageId>,
-        /// Wait only for messages after this one. If omitted, only for messages that are posted
-        /// from now on.
+        /// Wait only for messages that were posted after the message with this id. If omitted, wait
+        /// only for messages that are posted from now on.
         #[serde(default)]
         after: Option<MessageId>,
         #[serde(default = "default_wait_ms")] timeout_ms: u64,
@@ -74,32 +75,34 @@ inputs! {
     }
     #[derive(Default)]
     NameQuery {
-        /// The number of unused names to return, as a list. If omitted, the answer is one name.
+        /// The number of unused names to return as a list. If omitted, the answer is a single name.
         #[serde(default)]
         count: Option<u16>,
-        /// The text with which the names begin, such as `shop-dev/`.
+        /// The text with which the generated names begin, such as `shop-dev/`.
         #[serde(default)]
         prefix: Option<String>,
     }
 
     HookAdd {
-        /// The project of the hook. If omitted, the project that has the channel's name, or the
-        /// only project.
+        /// The project to which the hook (a rule that runs a command) belongs. If omitted, the
+        /// project that has the channel's name, or the only project.
         #[serde(default)]
         project: Option<ProjectName>,
-        /// The agent in whose name the hook acts. Messages of that agent do not fire the hook.
+        /// The agent in whose name the hook's command acts. Messages of that agent do not trigger
+        /// the hook.
         #[serde(default)]
         agent: Option<AgentName>,
         trigger: HookTrigger,
         #[serde(default)] when: HookConditions,
         action: HookAction,
-        /// The hook's priority from 0 to 9. Hooks with lower numbers run first.
+        /// The priority of the hook (a rule that runs a command), from 0 to 9. Hooks with lower
+        /// numbers run first.
         #[serde(default)]
         priority: Option<u8>,
-        /// The time limit of the hook's command in milliseconds; ten minutes if omitted.
+        /// The time limit of the hook's command in milliseconds. If omitted, ten minutes.
         #[serde(default)]
         timeout_ms: Option<u64>,
-        /// The sandbox level of the hook's command; no sandbox if omitted.
+        /// The sandbox level of the hook's command. If omitted, the command runs without a sandbox.
         #[serde(default)]
         sandbox: Option<SandboxLevel>,
     }
@@ -113,23 +116,26 @@ inputs! {
     }
     BridgePause {
         agent: AgentName,
-        /// The service to pause, such as Slack; all services of the agent if omitted.
+        /// The chat service whose bridge is paused, such as Slack. If omitted, the agent's bridges
+        /// to all services.
         #[serde(default)]
         service: Option<Service>,
-        /// `true` pauses the bridges, `false` resumes them.
+        /// `true` pauses the agent's bridges (connections to chat services), `false` resumes them.
         paused: bool,
     }
     HookPause { hook: HookId, #[serde(default)] reason: String }
-    /// Tests a hook against an existing message, or against a text that is not posted.
+    /// Tests a hook (a rule that runs a command) against an existing message, or against a text
+    /// that is not posted.
     HookTest {
         hook: HookId,
         #[serde(default)] message: Option<MessageId>,
         #[serde(default)] text: Option<String>,
-        /// The channel in which `text` is assumed to be posted; the hook's own channel if omitted.
+        /// The channel in which `text` is assumed to have been posted. If omitted, the hook's own
+        /// channel.
         #[serde(default)]
         channel: Option<ChannelName>,
         #[serde(default)] labels: Vec<Label>,
-        /// The agent that is assumed to post `text`; the caller if omitted.
+        /// The agent that is assumed to have posted `text`. If omitted, the caller.
         #[serde(default)]
         from: Option<AgentName>,
     }

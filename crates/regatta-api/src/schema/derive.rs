@@ -71,8 +71,8 @@ fn one_field_per_line(fields: &Map<String, Value>) -> String {
 /// Collects the definitions to which several schemas refer, each under a unique name.
 #[derive(Default)]
 struct Definitions {
-    /// The definitions as they were generated, by unique name. They show whether two definitions
-    /// with the same name are equal.
+    /// The definitions as they were generated, by unique name. Used to find out whether two
+    /// definitions with the same name are equal.
     derived: BTreeMap<String, Value>,
     /// The definitions by unique name, in which references also use the unique names.
     definitions: Map<String, Value>,
@@ -96,7 +96,7 @@ impl Definitions {
         name
     }
 
-    /// Moves the definitions of a schema into this collection, and returns the rest of the schema.
+    /// Moves the definitions in a schema into this collection, and returns the rest of the schema.
     fn take_definitions(&mut self, mut schema: Value) -> Value {
         let definitions = schema
             .as_object_mut()
@@ -117,7 +117,7 @@ impl Definitions {
     }
 }
 
-/// Returns a schema in which references use the unique names in `names`.
+/// Returns a copy of a schema in which each reference uses the unique name from `names`.
 fn rename_references(schema: Value, names: &BTreeMap<String, String>) -> Value {
     super::map_references(schema, &mut |name| {
         format!(

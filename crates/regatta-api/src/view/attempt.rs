@@ -1,5 +1,5 @@
-//! Views of attempts (one run of an agent on a task): a new attempt, its requests to people, its
-//! briefing, its checks and its journal.
+//! Views of attempts. An attempt is one run of an agent on a task. The views show a new attempt,
+//! its requests to people, its briefing, its checks and its journal.
 
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AgentName, ApprovalId, AttemptId, ProjectName, TaskId};
@@ -23,7 +23,8 @@ pub struct GrantedAttempt {
     pub workspace: Option<String>,
 }
 
-/// A question or permission request of an attempt, with its outcome.
+/// A question or permission request of an attempt (one run of an agent on a task), with its
+/// outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptRequestView {
@@ -34,16 +35,17 @@ pub struct AttemptRequestView {
     pub by: Option<String>,
     /// True if the request was withdrawn, so that nobody will answer it.
     pub withdrawn: bool,
-    /// The assumption with which the agent continues without an answer, if it does.
+    /// The assumption with which the agent continues without an answer; empty if the agent waits
+    /// for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// True if the agent need not wait for the answer: it may end its turn, and the answer is sent
-    /// to it later.
+    /// True if the agent need not wait for the answer. The agent may end its turn (the work on the
+    /// present prompt), and gets the answer later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_told: bool,
 }
 
-/// Another attempt that runs in the same project.
+/// Another attempt (run of an agent on a task) in the same project that is running.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingAttemptView {
@@ -52,7 +54,7 @@ pub struct SiblingAttemptView {
     pub task: TaskId,
     pub subject: String,
     pub files: Vec<PathPattern>,
-    /// The last progress report of that attempt.
+    /// The last progress report of the other attempt.
     pub progress: String,
 }
 
@@ -75,12 +77,12 @@ pub struct BriefingView {
     pub agent: AgentName,
     pub project: ProjectName,
     pub trunk: String,
-    /// The project's commands that must pass on everything that lands.
+    /// The project's check commands, which must pass on all work that lands.
     pub checks: Vec<String>,
     pub task: TaskView,
     /// The title of the mission to which the task belongs, if it belongs to one.
     pub mission: Option<String>,
-    /// The tasks of the mission that are not ended.
+    /// The tasks of the mission that have not ended.
     pub open: Vec<TaskBriefView>,
     pub siblings: Vec<SiblingAttemptView>,
     /// The latest landed work in the project.
@@ -106,10 +108,11 @@ pub struct CheckResultView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JournalRecordView {
-    /// The record's number in the journal. The next page starts at the following number.
+    /// The record's number in the journal. To get the next page, start at the number after the last
+    /// record of this page.
     pub n: u64,
     pub at_wall: u64,
-    /// What the record holds, one of: in (input), in_end (end of the input), out (output), err
+    /// The kind of the record, one of: in (input), in_end (end of the input), out (output), err
     /// (error output), mark (a remark of the supervisor process).
     pub stream: String,
     /// The recorded line, with secrets removed.

@@ -5,13 +5,14 @@ use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// Whether an agent's bridge to a service works, and how much it has transferred.
+/// The health of an agent's bridge (its connection to a chat service): the state of the connection,
+/// and the amount that was transferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct BridgeHealthView {
-    /// Since when the bridge has been receiving events, in milliseconds since 1970; empty while it
-    /// does not.
+    /// The time when the bridge started to receive events, in milliseconds since 1970; empty while
+    /// the bridge does not receive events.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<u64>,
     /// The agent's user name in the service, if it is known.
@@ -27,7 +28,7 @@ pub struct BridgeHealthView {
     pub paused: bool,
 }
 
-/// The bridge of one agent to one service.
+/// A bridge (connection) of one agent to one service, such as Slack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BridgeView {
@@ -38,21 +39,21 @@ pub struct BridgeView {
     /// The HTTP route on which the service delivers events for this bridge, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Why the bridge does not run; empty if it runs.
+    /// The reason why the bridge (connection to a chat service) does not run; empty if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
-    /// A sentence about a missing setting of a bridge that runs nevertheless.
+    /// A sentence about a setting that is missing, although the bridge can run without the setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     #[serde(flatten)]
     pub health: BridgeHealthView,
-    /// Number of the agent's posts that could not be delivered and are not retried. `waiting`
-    /// counts those that are not delivered yet.
+    /// Number of the agent's posts that could not be delivered and are no longer retried. `waiting`
+    /// is the number of posts that are not delivered yet.
     pub dead: usize,
     pub waiting: usize,
 }
 
-/// A conversation as one row of a list.
+/// A conversation (a thread in a service such as Slack) as one row of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationLineView {
@@ -73,8 +74,8 @@ pub struct ConversationLineView {
     pub queued: usize,
     /// The author and the first line of the last prompt.
     pub last: String,
-    /// Number of posts that are not delivered to the service yet. `dead` counts posts that are not
-    /// retried any more.
+    /// Number of posts that are not delivered to the service yet. `dead` is the number of posts
+    /// that are no longer retried.
     pub unshown: usize,
     pub dead: usize,
     pub updated_wall: u64,

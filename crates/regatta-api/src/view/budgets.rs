@@ -1,4 +1,4 @@
-//! Views of budgets and of what was spent of them.
+//! Views of budgets, and of the amounts that were spent of them.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use regatta_core::budget;
 use regatta_core::ids::{AgentName, Now};
 use serde::{Deserialize, Serialize};
 
-/// A budget and what was spent of it. `spent` is empty if the budget applies to each task or
-/// attempt separately.
+/// A budget, and the amount of it that was spent. `spent` is empty if the budget applies to each
+/// task or attempt separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
@@ -17,22 +17,22 @@ pub struct BudgetView {
     pub spent: Option<budget::Spend>,
 }
 
-/// All budgets, and what was spent today and on some days before.
+/// All budgets, and the amounts that were spent today and on some days before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetsView {
     pub budgets: Vec<BudgetView>,
     pub today: budget::Spend,
-    /// What each agent has spent since the first requested day.
+    /// The amount that each agent has spent since the first requested day.
     pub by_agent: Vec<(AgentName, budget::Spend)>,
-    /// What all agents together have spent since that day.
+    /// The amount that all agents together have spent since the first requested day.
     #[serde(default)]
     pub spent: budget::Spend,
 }
 
 impl BudgetsView {
-    /// Builds the view of all budgets, with what was spent today and on `days` days before today.
-    /// Days are in UTC.
+    /// Builds the view of all budgets, with the amounts that were spent today and on `days` days
+    /// before today. A day begins at midnight UTC.
     pub fn new(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
         let first = day.saturating_sub(u64::from(days));

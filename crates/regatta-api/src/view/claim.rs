@@ -17,10 +17,10 @@ pub struct ClaimView {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// Milliseconds until the claim ends if its holder does not renew it; empty while a running
-    /// attempt, or work that is being merged, keeps it.
+    /// Milliseconds until the claim (lease) ends if its holder does not renew it. Empty if the
+    /// claim lasts as long as an attempt runs, or until work is merged.
     pub ends_in_ms: Option<u64>,
-    /// Until when the claim is held, in words, such as "until T3 has landed"; empty if `ends_in_ms`
+    /// The end of the claim (lease) in words, such as "until T3 has landed"; empty if `ends_in_ms`
     /// is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
@@ -29,7 +29,8 @@ pub struct ClaimView {
 }
 
 impl ClaimView {
-    /// Builds the view of a claim, without its token, which only the holder may know.
+    /// Builds the view of a claim (a lease) without its fencing token, because only the holder may
+    /// know this token.
     pub fn new(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
             until: file_map::end_of_claim(board, claim, now).1,
@@ -46,8 +47,9 @@ impl ClaimView {
     }
 }
 
-/// Resources that a running attempt, or work that is being merged (a landing), holds automatically.
-/// Nobody requested them as a claim, and they are free when the attempt or landing ends.
+/// Resources that a running attempt or a landing (work that is being merged) holds automatically.
+/// Nobody requested a claim on these resources, and they become free when the attempt or landing
+/// ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
@@ -55,7 +57,7 @@ pub struct WorkClaimView {
     pub uris: Vec<Uri>,
 }
 
-/// A request for a claim that waits until other claims end.
+/// A request for a claim (a lease on files or other resources) that waits until other claims end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimWaitView {
@@ -66,7 +68,7 @@ pub struct ClaimWaitView {
 }
 
 impl ClaimWaitView {
-    /// Builds the view of a queued request for a claim.
+    /// Builds the view of a request for a claim that waits until other claims end.
     pub fn new(wait: &ClaimWait, now: Now) -> ClaimWaitView {
         ClaimWaitView {
             wait: wait.id,
@@ -77,19 +79,20 @@ impl ClaimWaitView {
     }
 }
 
-/// All held claims, and all requests that wait for claims.
+/// All claims (leases on files and other resources), and all requests that wait for claims.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
-    /// Resources besides files that running attempts, and work that is being merged, hold
-    /// automatically.
+    /// Resources other than files that running attempts and landings (work that is being merged)
+    /// hold automatically.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_work: Vec<WorkClaimView>,
     pub waiting: Vec<ClaimWaitView>,
 }
 
-/// A claim that was just granted, with the token that only its holder gets.
+/// A claim (a lease on files or other resources) that was just granted, with the fencing token that
+/// only the holder gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedClaim {
@@ -98,7 +101,8 @@ pub struct GrantedClaim {
     pub ttl_ms: u64,
 }
 
-/// Whether some resources (files or other URIs) are free to claim, and if not, who holds them.
+/// The answer to the question whether some resources (files or other URIs) can be claimed now. If
+/// they cannot, the answer names the holders.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimCheckView {

@@ -1,32 +1,32 @@
-//! Views of cost: how much was spent since a day, on what, what was achieved, and when today's
-//! limit will be reached.
+//! Views of cost: the amount that was spent since a day, the things on which it was spent, the
+//! results that were achieved, and the time when today's limit will be reached.
 
 use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CapForecast, CostGrouping, CostSum, PriceState};
 use serde::{Deserialize, Serialize};
 
-/// What was spent since a day, in total and broken down.
+/// The amounts that were spent since a day, in total and broken down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
     /// The number of days before today whose cost is included. A day begins at midnight UTC.
     pub days: u32,
-    /// When the first of these days began, in milliseconds since 1970.
+    /// The time when the first of the requested days began, in milliseconds since 1970.
     pub since_wall: u64,
     pub tables: Vec<CostTable>,
     pub total: CostSum,
-    /// Today's limit in millionths of a dollar; empty if there is none, or if more days than today
-    /// are requested.
+    /// Today's limit in millionths of a dollar; empty if there is no limit, or if more days than
+    /// today are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// When today's limit is expected to be reached; empty without a limit, or if the rate of
-    /// spending is unknown.
+    /// The time when today's limit is expected to be reached; empty without a limit, or if the rate
+    /// of spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
     pub came: SpendResultsView,
 }
 
-/// The total cost, broken down by one property, such as the agent.
+/// A table that breaks down the total cost by one property, such as the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostTable {
@@ -38,41 +38,43 @@ pub struct CostTable {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostRow {
-    /// The name of the provider, agent, model or mission, or a word that stands for none.
+    /// The name of the provider, agent, model or mission, or a text such as `no mission`.
     pub name: String,
-    /// More about the named thing: a mission's title, or an agent's provider.
+    /// An addition to `name`: a mission's title, or an agent's provider.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     #[serde(flatten)]
     pub sum: CostSum,
 }
 
-/// What was achieved with the money that was spent.
+/// The results that were achieved with the money that was spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpendResultsView {
-    /// The total cost of the tasks whose work landed in this time, including their cost before this
-    /// time.
+    /// The total cost of the tasks whose work landed in the requested days. Includes the cost of
+    /// these tasks before the first requested day.
     pub landed: CostSum,
     /// The average cost of a landed task in millionths of a dollar; empty if the price of one of
-    /// them is unknown.
+    /// the tasks is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<u64>,
-    /// What attempts that failed, and tasks that failed or were dropped, cost in this time.
+    /// The cost, in the requested days, of failed attempts and of tasks that failed or were
+    /// dropped.
     pub wasted: CostSum,
     /// The number of failed attempts. `dropped_tasks` is the number of failed or dropped tasks.
     pub failed_attempts: usize,
     pub dropped_tasks: usize,
-    /// How many lines landed, with the tokens per line.
+    /// The number of lines that landed, with the number of tokens per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LandedLinesView>,
 }
 
-/// How many lines the landed work added or removed, and how many tokens each line took.
+/// The number of lines that landed work added or removed, and the number of tokens that each line
+/// cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandedLinesView {
-    /// The number of landed tasks whose lines were counted, starting with the latest.
+    /// The number of landed tasks whose lines were counted. Only the latest tasks are counted.
     pub tasks: usize,
     pub lines: u64,
     pub tokens_each: u64,

@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::live_view::{DisplayState, TaskRowView};
 
-/// Tasks and their dependencies as a graph on a grid. Each wave (the tasks that can run at the same
-/// time) is a column, and each cell has at most one node.
+/// Tasks and their dependencies as a graph on a grid. Each column is a wave (a group of tasks that
+/// can run at the same time), and each cell has at most one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphView {
     /// A title that says what the graph shows: a mission, a task with its neighbours, or all tasks.
     pub title: String,
-    /// A text with the number of tasks, and of tasks that are combined into common nodes.
+    /// A text with the number of tasks, and with the number of tasks that share a node with others.
     pub text: String,
-    /// The number of tasks in the graph, including those that are combined into common nodes.
+    /// The number of tasks in the graph, including the tasks that share a node with others.
     pub tasks: usize,
     pub columns: u32,
     pub rows: u32,
@@ -34,42 +34,44 @@ pub struct GraphView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphNodeView {
-    /// The column of the node, counting from 0, which is the wave of its tasks.
+    /// The column of the node, counting from 0. The column is the wave (the group of tasks that can
+    /// run at the same time) to which the node's tasks belong.
     pub column: u32,
     pub row: u32,
     pub tasks: Vec<TaskId>,
-    /// The text of the node: the task's subject, or for several tasks their number in each status,
-    /// such as `12 landed`.
+    /// The text of the node: the task's subject or, if the node is several tasks, the number of
+    /// tasks in each status, such as `12 landed`.
     pub label: String,
-    /// The task's status in one word; for several tasks, the most frequent status.
+    /// The task's status in one word. If the node is several tasks, the most frequent status.
     pub word: String,
     pub at: DisplayState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// All tasks that must be completed before this task, whether the graph shows them or not;
-    /// empty for several tasks.
+    /// All tasks that must be completed before this task, including tasks that the graph does not
+    /// show; empty if the node is several tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<TaskId>,
     /// True if the node is on the critical path (the longest chain of unfinished tasks).
     pub critical: bool,
 }
 
-/// A line from a node to a node that depends on it. `from` and `to` are positions in the list of
-/// nodes.
+/// A line from a node to a node that depends on the first one. `from` and `to` are positions in the
+/// list of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphEdgeView {
     pub from: usize,
     pub to: usize,
-    /// The grid cells through which the line is drawn, as `[column, row]`, one in each column,
-    /// including both ends.
+    /// The grid cells through which the line is drawn, as `[column, row]`. The list has one cell
+    /// for each column, including both ends of the line.
     pub through: Vec<(u32, u32)>,
     pub critical: bool,
 }
 
 impl GraphView {
     /// Computes the graph of the tasks in `rows`, each given as a row of a list and a status. With
-    /// `around`, shows only that task and the tasks at most two steps from it.
+    /// `around`, the graph shows only that task and the tasks that are at most two dependency steps
+    /// away.
     pub fn new(
         title: String,
         rows: &[(TaskRowView, TaskStatus)],
@@ -126,7 +128,8 @@ fn node_view(
         .iter()
         .filter_map(|id| rows.get(id).copied())
         .collect();
-    // Put the most frequent status first, and the more urgent first among equally frequent ones.
+    // Sort by frequency, the most frequent status first. Among equally frequent statuses, put the
+    // most urgent first.
     let mut counts: BTreeMap<(DisplayState, &str), usize> = BTreeMap::new();
     members
         .iter()

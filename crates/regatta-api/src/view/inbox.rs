@@ -20,35 +20,36 @@ pub struct InboxView {
     /// The kind of the item, one of: permission, question, review, task, landing, failed, stuck,
     /// budget, credential, request.
     pub kind: String,
-    /// The task that the item is about; empty if it is about none.
+    /// The task that the item is about; empty if the item is not about a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The project that the item is about; empty if it concerns all projects.
+    /// The project that the item is about; empty if the item concerns all projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// What the item asks or reports, in one line.
+    /// The question or report of the item, in one line.
     pub subject: String,
-    /// Why a person must decide this item.
+    /// The reason why a person must decide about this item.
     pub why: String,
     /// The answers from which the person can choose; empty if any text is allowed.
     pub choices: Vec<String>,
-    /// For each choice, the API call that carries it out. Empty for a request of an agent, which is
-    /// answered with `inbox.answer`.
+    /// The choices with the API calls that carry them out. Empty for a request of an agent, because
+    /// all such requests are answered with the verb `inbox.answer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<InboxChoice>,
     pub since_wall: u64,
     pub escalated: bool,
-    /// Until when the item is hidden, in milliseconds since 1970; empty if it is not hidden.
+    /// The time until which the item is hidden, in milliseconds since 1970; empty if the item is
+    /// not hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed_until_wall: Option<u64>,
-    /// The complete request, if the item is a request of an agent.
+    /// The complete request, if the item is a request of an agent; otherwise empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<AgentRequest>,
 }
 
-/// A choice for an inbox item, with the API call that carries it out. All interfaces use the same
-/// call.
+/// A choice that a person has for an inbox item, with the API call that carries out the choice. All
+/// interfaces make the same call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxChoice {
@@ -56,26 +57,28 @@ pub struct InboxChoice {
     /// The verb (API operation) that carries out the choice. `input` is its input.
     pub verb: String,
     pub input: Value,
-    /// JSON pointer to the place in `input` for a text of the person, if the verb accepts one.
+    /// JSON pointer to the place in `input` where a text of the person is inserted; empty if the
+    /// verb accepts no text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The shell command that does the same.
+    /// The shell command that carries out the same choice.
     pub line: String,
     /// True if the choice cannot be undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grave: bool,
 }
 
-/// How long the choice `leave` hides an item. The choice `wait` hides it for a shorter time.
+/// The time for which the choice `leave` hides an item, in milliseconds. The choice `wait` hides an
+/// item for the shorter time `WAIT_SNOOZE_MS`.
 const LEAVE_SNOOZE_MS: u64 = 24 * 3_600_000;
 const WAIT_SNOOZE_MS: u64 = 15 * 60_000;
 
 impl InboxView {
     /// Returns all open inbox items, the longest waiting first and hidden items last. With
-    /// `project`, only the items of that project and those that concern all projects.
+    /// `project`, returns only the items of that project and the items that concern all projects.
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
-        // Show items without a project, such as an exhausted budget, in every project.
+        // Items that belong to no project, such as an exhausted budget, are shown in every project.
         let is_selected = |open_item: &OpenItem| {
             open_item.project.is_none()
                 || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
@@ -116,7 +119,7 @@ impl InboxView {
         }
     }
 
-    /// Returns whether the item is not hidden.
+    /// Returns true if the item is not hidden at present.
     pub fn is_shown(&self) -> bool {
         self.snoozed_until_wall.is_none()
     }
@@ -145,7 +148,8 @@ impl InboxView {
         }
     }
 
-    /// Returns the choice that a person typed, by its name, its first word, or its number.
+    /// Returns the choice that a person typed. `word` is the choice's name, its first word, or its
+    /// number.
     pub fn find_choice(&self, word: &str) -> Option<&InboxChoice> {
         let nth = word
             .parse::<usize>()
@@ -258,8 +262,8 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
         ],
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", text_input(), format!("regatta drop {id}"));
-            // Offer a retry only for ordinary tasks. Leads and conversations are started again from
-            // their mission or thread.
+            // Offer a retry only for ordinary tasks. The work of a lead is started again from its
+            // mission instead, and the work in a conversation from its thread.
             let can_retry = task.is_none_or(|task| task.is_polled());
             let retry = new_choice("retry", "retry", id_input(), format!("regatta retry {id}"));
             if can_retry {

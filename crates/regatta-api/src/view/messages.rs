@@ -1,21 +1,22 @@
-//! Views of messages and of hooks (rules that run a command when a message matches). Fencing tokens
-//! are removed from them.
+//! Views of messages and of hooks (rules that run a command when a message matches). The views of
+//! hooks contain no fencing tokens.
 
 use regatta_core::board::Board;
 use regatta_core::hook::{Firing, FiringClaim, Hook};
 use regatta_core::ids::{ChannelName, HookId, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// How many messages in one channel an agent has not read.
+/// The number of messages in one channel that an agent has not read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadView {
     pub channel: ChannelName,
     /// The last message in the channel that the agent has read.
     pub read: MessageId,
-    /// The number of messages after the last one that the agent has read.
+    /// The number of messages in the channel that are newer than the last message that the agent
+    /// has read.
     pub unread: u64,
-    /// How many of the unread messages mention the agent, counted up to a thousand.
+    /// The number of unread messages that mention the agent, counted up to a thousand.
     pub mentions: u64,
 }
 
@@ -58,18 +59,19 @@ impl HookView {
     }
 }
 
-/// The answer to the question whether a message would fire (trigger) a hook.
+/// The answer to the question whether a message would trigger a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTestView {
     pub hook: HookId,
     pub fires: bool,
-    /// The reason why the message does not fire the hook, or the command that the hook would run.
+    /// The reason why the message does not trigger the hook, or the command that the hook would
+    /// run.
     pub why: String,
 }
 
-/// Returns a copy of a firing (one run of a hook) without its fencing tokens, because anybody who
-/// knows them can act in its place.
+/// Returns a copy of a firing (one run of a hook's command) without its fencing tokens, because
+/// anybody who knows these tokens can act in place of the command.
 pub fn without_firing_token(firing: &Firing) -> Firing {
     Firing {
         token: 0,

@@ -20,10 +20,10 @@ pub struct MissionLineView {
     pub state: mission::MissionState,
     /// The agent that leads the mission now, if there is one.
     pub lead: Option<AgentName>,
-    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
-    /// it does not wait.
+    /// The mission's position, counting from 1, among the missions that wait for a lead (an agent
+    /// that leads the mission); empty if the mission does not wait.
     pub place: Option<usize>,
-    /// Why the mission lost its lead, if it did.
+    /// The reason why the mission has lost its lead (the agent that leads it); empty if it has not.
     pub lost: Option<String>,
     pub workers: Vec<AgentName>,
     /// The state of the mission in a sentence.
@@ -71,7 +71,7 @@ pub struct MissionView {
     pub mission: Mission,
     pub running: bool,
     pub outlook: MissionOutlook,
-    /// True if nothing more happens in the mission until a person acts.
+    /// True if nothing more can happen in the mission until a person acts.
     pub settled: bool,
     pub tasks: Vec<TaskView>,
 }

@@ -10,10 +10,11 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-/// How many other landings (tasks' work to merge) a text names. Further ones are only counted.
+/// The number of other landings (merges of one task's work) that a text names. The text only has
+/// the number of further landings.
 const MAX_NAMED_LANDINGS: usize = 3;
 
-/// A landing (the merge of one task's work) in the queue, or one that has left it.
+/// A landing (the merge of one task's work) that is in the queue or has left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingView {
@@ -21,11 +22,12 @@ pub struct LandingView {
     pub task: TaskId,
     pub subject: String,
     pub agent: AgentName,
-    /// The landing's position in the queue, counting from 1; empty after it has left the queue.
+    /// The position of the landing (the merge of one task's work) in the queue, counting from 1;
+    /// empty after the landing has left the queue.
     pub position: Option<usize>,
     /// The state of the batch with which the landing is tested: moving the trunk, waiting for the
-    /// trunk, testing, or searching for the landing that made the batch fail. For other landings:
-    /// queued, held, landed, out.
+    /// trunk, testing, or searching for the landing that made the batch fail. A landing that is in
+    /// no batch has one of the states queued, held, landed, out.
     pub state: String,
     pub detail: String,
     pub commit: Option<CommitId>,
@@ -34,13 +36,15 @@ pub struct LandingView {
     pub branch: String,
     /// The number of files in which the task's work conflicted with landed work.
     pub conflicts: usize,
-    /// How many of these conflicts were resolved automatically in favour of the file's owner.
+    /// The number of the files in `conflicts` whose conflict was resolved automatically, in favour
+    /// of the task that owns the file.
     #[serde(default)]
     pub settled: usize,
-    /// The task that reverted this work after it had landed, if one did.
+    /// The task that reverted this work after the work had landed; empty if the work was not
+    /// reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_back_by: Option<TaskId>,
-    /// How often the work was sent back to be fixed.
+    /// The number of times that the work was sent back to be fixed.
     pub fixups: u32,
 }
 
@@ -85,20 +89,21 @@ impl LandingView {
     }
 }
 
-/// Landings that are merged on top of each other and tested together.
+/// A batch: landings (merges of one task's work each) that are merged on top of each other and
+/// tested together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchView {
     pub ride: LandingProgress,
     /// The batch's progress in words.
     pub state: String,
-    /// The landings (tasks' work to merge) of the batch, in merge order.
+    /// The landings (merges of one task's work) in the batch, in merge order.
     pub cars: Vec<LandingId>,
-    /// The task on whose work the batch is merged; empty if it is merged on the trunk, or not
-    /// merged.
+    /// The task on top of whose work the batch is merged; empty if the batch is merged on the
+    /// trunk, or is not being merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<TaskId>,
-    /// Why the batch failed, if it did.
+    /// The reason why the batch failed; empty if it has not failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
@@ -109,7 +114,7 @@ pub struct BatchView {
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
-    /// Who stopped the queue, and why; empty if it is not stopped.
+    /// The person who stopped the queue, and the reason; empty if the queue is not stopped.
     pub held: Option<landing::QueueHold>,
     /// Landed work that Regatta could not push to the remote repository yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,16 +123,16 @@ pub struct QueueView {
     /// landed; empty if they agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
-    /// How many merge results are tested at the same time: the project's setting, or else the
-    /// machine's capacity.
+    /// The number of merge results that are tested at the same time: the project's setting, or else
+    /// the machine's capacity.
     #[serde(default)]
     pub slots: u32,
-    /// The median time in milliseconds from entering the queue to being merged, over the latest
-    /// landings.
+    /// The median time in milliseconds that the latest landings took from entering the queue to
+    /// being merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_ms: Option<u64>,
-    /// The queued landings (tasks' work to merge) in merge order. Landings that cannot be merged at
-    /// present come last.
+    /// The queued landings (merges of one task's work) in merge order. Landings that cannot be
+    /// merged at present come last.
     pub queue: Vec<LandingView>,
     /// The queued landings as batches, starting with the batch that is merged first.
     #[serde(default)]
@@ -136,8 +141,9 @@ pub struct QueueView {
 }
 
 impl QueueView {
-    /// Builds the view of a project's queue from the board. `recent` are the latest ended landings,
-    /// and `usual_ms` is the median time to land.
+    /// Builds the view of a project's landing queue from the board (the current state of
+    /// everything). `recent` contains the latest ended landings, and `usual_ms` is the median time
+    /// to land.
     pub fn new(
         board: &Board,
         project: &Project,
@@ -211,8 +217,8 @@ fn landings_and_batches(
     (queue, batches)
 }
 
-/// Returns a text with details of a landing's state: the other landings of its batch, or the
-/// landings that it waits for.
+/// Returns a text with details of the state of a landing (the merge of one task's work): the other
+/// landings of its batch, or the landings for which it waits.
 fn landing_detail(
     board: &Board,
     landing: &Landing,
@@ -266,7 +272,8 @@ fn landing_detail(
             } else {
                 "its batch failed".into()
             };
-            // Show the reason only for the first landing of the batch.
+            // Show the reason for the batch's failure only at the first landing (merge) of the
+            // batch.
             let first = batch.landings.first() == Some(&landing.id);
             if reason.is_empty() || !first {
                 fault

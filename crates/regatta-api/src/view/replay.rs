@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::LandingView;
 use crate::live_view::TaskRowView;
 
-/// A mission with its tasks and its queue as they were at one revision.
+/// A mission, with its tasks and its landing queue, as it was at one revision (number of an event).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayView {
@@ -20,20 +20,20 @@ pub struct ReplayView {
     /// last event.
     pub first: u64,
     pub last: u64,
-    /// The revision (number of an event) at which the mission is shown.
+    /// The revision (number of an event) for which this view shows the mission.
     pub at: u64,
     pub wall: u64,
-    /// The event with the shown revision, in words.
+    /// The event with the revision `at`, in words.
     pub event: String,
-    /// The mission's tasks as they were at that revision, sorted by number.
+    /// The mission's tasks as they were at the revision `at`, sorted by id.
     pub tasks: Vec<TaskRowView>,
-    /// The landing queue of the mission's project as it was at that revision.
+    /// The landing queue of the mission's project as it was at the revision `at`.
     pub queue: Vec<LandingView>,
     /// Notable moments of the mission, in order of time.
     pub marks: Vec<ReplayMarkView>,
 }
 
-/// A notable moment of a mission, with its revision and a short text.
+/// A notable moment of a mission, with its revision (number of the event) and a short text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayMarkView {
@@ -53,9 +53,10 @@ pub struct MissionFiguresView {
     pub tasks: usize,
     pub landed: usize,
     pub failed: usize,
-    /// The number of repeated attempts: all attempts beyond the first one of each task.
+    /// The number of repeated attempts, which are all attempts except the first attempt at each
+    /// task.
     pub retries: usize,
-    /// How often finished work was sent back to be fixed.
+    /// The number of times that finished work was sent back to be fixed.
     pub fixups: u32,
     /// The number of tasks whose work conflicted with landed work.
     pub conflicts: usize,
@@ -64,7 +65,7 @@ pub struct MissionFiguresView {
     /// The sum of the durations of all attempts, in milliseconds.
     pub work_ms: u64,
     pub spent: Spend,
-    /// How much time the mission's tasks spent in each activity, the longest first; empty for very
+    /// The time that the mission's tasks spent in each activity, the longest first; empty for very
     /// large missions.
     pub time: Vec<ActivityTotal>,
 }

@@ -10,23 +10,23 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
-/// Why a task waits. The first wait reason in `task` holds the task now and the others come next;
-/// `past` is what happened before.
+/// The explanation why a task waits. Of the wait reasons in `task`, the first is why the task waits
+/// now, and the others come next. `past` is the task's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {
     pub task: TaskView,
     pub past: Vec<TaskHistoryView>,
-    /// Conditions for a start that are met, so they do not hold the task.
+    /// The conditions for a start that are met, so that the task does not wait for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
-    /// The commands that run for the task now: a setup command or check of its attempt, the command
-    /// that must accept its work (the ratchet), or a check of the landing queue.
+    /// The commands that run for the task now: a setup command or a check of its attempt, the
+    /// ratchet (a command that must accept passed work), or a check of the landing queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
 
-/// Something that happened to the task in one of its attempts.
+/// An entry of a task's history: something that happened in one of the task's attempts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskHistoryView {
@@ -79,7 +79,7 @@ impl WhyView {
     }
 }
 
-/// Returns a text with the rest of today's budget, or `None` if there is no budget for the day.
+/// Returns a text with the remaining budget for today, or `None` if today has no budget.
 fn day_budget_left(board: &Board, now: Now) -> Option<String> {
     let cap = board
         .budgets
@@ -109,21 +109,21 @@ fn candidate_agents<'a>(
     named.filter_map(|agent| board.agents.get(agent).map(|agent| &**agent))
 }
 
-/// Why an agent is idle, or what it is doing.
+/// The reason why an agent is idle, or its present work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentWhyView {
     #[serde(flatten)]
     pub agent: AgentView,
-    /// The reasons why the agent gets no more work. The first one is decisive.
+    /// The reasons why the agent gets no more work. The first reason is the decisive one.
     pub waits: Vec<WaitReason>,
     /// The waiting tasks that are assigned to the agent.
     pub line: Vec<TaskId>,
 }
 
 impl AgentWhyView {
-    /// Builds the view of an agent from the board, with the same rules by which a poll of the agent
-    /// for work is answered.
+    /// Builds the view of an agent from the board (the current state of everything). Uses the same
+    /// rules as when the agent asks for work.
     pub fn new(board: &Board, agent: &agent::Agent, now: Now) -> AgentWhyView {
         let view = AgentView::new(board, agent, now);
         let mut waits = Vec::new();

@@ -1,5 +1,5 @@
-//! The poll of older clients. It returns the next task for an agent, or else news such as finished
-//! tasks and mentions, or else nothing.
+//! Answers polls of older clients. A poll returns the next task for an agent, or else news such as
+//! finished tasks and mentions, or else nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::{ServerState, request_limits};
 
 /// Maximum time that a poll waits for a task or news.
 const MAX_WAIT: Duration = Duration::from_secs(300);
-/// Maximum number of finished tasks, or of messages, in one answer.
+/// Maximum number of finished tasks, or of messages, in the answer to one poll.
 const MAX_REPORTED: usize = 50;
 
 #[derive(Default, Deserialize)]
@@ -36,30 +36,34 @@ pub(crate) struct PollParams {
     /// Time to wait for a task or news, such as `30s`.
     #[serde(default)]
     wait: Option<String>,
-    /// Date (RFC 3339); a lead gets the tasks that finished after it.
+    /// A date in the format RFC 3339. If the agent is a lead (an agent that leads other agents),
+    /// the answer lists the tasks that finished after this date.
     #[serde(default)]
     since: Option<String>,
-    /// A number that the client gives to one of its parallel polls. If an answer was lost, a
-    /// repeated poll with the same slot gets the same task again, while that attempt is running.
+    /// A number that the client gives to one of its parallel polls. If an answer was lost, the
+    /// client can repeat the poll with the same slot and gets the same task again, as long as the
+    /// attempt at that task is running.
     #[serde(default)]
     slot: Option<String>,
-    /// With `false`, a task that only reports is given without a workspace.
+    /// True if the agent needs a workspace for its task. With `false`, a task that changes no files
+    /// is given without a workspace.
     #[serde(default)]
     workspace: Option<bool>,
 }
 
-/// One poll: the calling agent and the parameters.
+/// One poll (an agent's request for a task or news): the calling agent and the parameters.
 struct Poller<'a> {
     shared: &'a Arc<ServerState>,
     agent: AgentName,
     context: RequestContext,
     needs_workspace: bool,
-    /// The time after which finished tasks are reported, if the agent is a lead; `None` otherwise.
+    /// The time since which finished tasks are reported, if the agent is a lead (an agent that
+    /// leads other agents); `None` otherwise.
     finished_after_unix_ms: Option<u64>,
 }
 
-/// Handles `GET /api/poll`: assigns the next task to the agent, or returns other news, or waits for
-/// either.
+/// Handles `GET /api/poll`: assigns the next task to the agent, or returns news such as unread
+/// mentions. Waits if there is neither.
 pub(crate) async fn poll(
     State(shared): State<Arc<ServerState>>,
     request_limits::QueryParams(params): request_limits::QueryParams<PollParams>,
@@ -71,7 +75,12 @@ pub(crate) async fn poll(
         .as_deref()
         .map(Millis::parse)
         .transpose()
-        .map_err(|wait| refuse(wait, "write the wait as a duration, such as wait=30s"))?;
+        .map_err(|wait| {
+            refuse(
+                wait,
+                "give the parameter wait as a duration, such as wait=30s",
+            )
+        })?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
     let finished_after_unix_ms = params
         .since
@@ -118,9 +127,9 @@ pub(crate) async fn poll(
 }
 
 /// Returns the idempotency key for assigning the next task to a slot (one of the client's parallel
-/// polls). The key is computed from the board alone, so two simultaneous polls, or polls before and
-/// after a restart, get the same key and thus the same task. The key changes when the assigned
-/// attempt no longer runs.
+/// polls). The key is computed only from the daemon's present state. So two simultaneous polls for
+/// one slot, or polls before and after a restart, get the same key and thus the same task. The key
+/// changes when the attempt that was assigned to the slot has ended.
 fn grant_key(
     board: &Board,
     agent: &AgentName,
@@ -139,7 +148,8 @@ fn grant_key(
     {
         return Err(refuse(()));
     }
-    // A token's name cannot begin with a star, so no other caller can have the same key.
+    // The key of a request with another token begins with the token's name, which cannot begin with
+    // a star. So no other caller can have the same key.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
     let first = RequestKey::new(&beginning).map_err(|_| refuse(()))?;
     let answers = board
@@ -243,7 +253,8 @@ impl Poller<'_> {
         }
     }
 
-    /// Returns the tasks that finished after the time in the request, if the agent is a lead.
+    /// Returns the tasks that finished after the time in the request, if the agent is a lead (an
+    /// agent that leads other agents).
     async fn finished_tasks(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {
@@ -304,7 +315,7 @@ impl Poller<'_> {
         Ok((!unread.is_empty()).then(trigger))
     }
 
-    /// Returns the reason, if a used-up budget keeps a waiting task from starting.
+    /// Returns an explanation if a task waits because a budget is used up, and `None` otherwise.
     fn budget_reason(&self) -> Option<Value> {
         let (task, reason) = schedule::kept_by_budget(
             &self.shared.engine.board(),

@@ -14,7 +14,8 @@ use regatta_core::shell_quote::quote;
 use regatta_core::task::{Task, TaskStatus};
 use serde_json::{Value, json};
 
-/// Returns a button that calls `verb` with `input`. `cli` is the equivalent shell command.
+/// Returns a button that calls the API verb `verb` with `input`. `cli` is the equivalent shell
+/// command.
 fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
     PageAction {
         label: label.into(),
@@ -77,8 +78,8 @@ pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
     )
     .with_key('z');
     let mut all = answer_actions(inbox);
-    // This item is the request of an unknown machine or person for access. It cannot be postponed,
-    // because no work waits for it.
+    // An item of the kind `request` asks for access for an unknown machine or person. Such an item
+    // cannot be postponed, because no work waits for the answer.
     if inbox.kind != "request" {
         all.push(later);
     }
@@ -178,7 +179,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
 }
 
 /// Returns the buttons of an inbox item that is not an agent's request, such as finished work to
-/// review. Each button calls a different verb.
+/// review. Each button calls a different API verb.
 fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
     let button = |nth: usize, choice: &InboxChoice| {
         let mut letters = choice.choice.chars();
@@ -340,8 +341,8 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
     actions
 }
 
-/// Returns the menu in which a person chooses the agent that makes a plan, with `now` selected.
-/// Returns `None` if there is at most one such agent.
+/// Returns the menu in which a person chooses the agent that makes a plan. The agent `now` is
+/// selected. Returns `None` if there is at most one such agent.
 pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<ActionChoice> {
     let names: Vec<String> = plan_request::planners(board)
         .map(ToString::to_string)
@@ -359,8 +360,9 @@ pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<A
     (choice.of.len() > 1).then_some(choice)
 }
 
-/// Returns the buttons below the field for new work: make a plan (if an agent can), start a mission
-/// (if an agent can lead it), or add a task to the backlog.
+/// Returns the buttons below the field in which a person describes new work. The buttons make a
+/// plan (if an agent can plan), start a mission (if an agent can lead missions), or add a task to
+/// the backlog.
 pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
     let mut all = Vec::new();
     if plan_request::planners(board).next().is_some() {
@@ -453,8 +455,8 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
     ]
 }
 
-/// Returns the buttons for a member of a team. A member can be retried only if its lane (the part
-/// of the launch that starts it) has failed.
+/// Returns the buttons for a member of a team. The button that starts the member again is shown
+/// only if the member should be running but is not.
 pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> Vec<PageAction> {
     let retry = || {
         let input = json!({ "team": name, "member": member_live.name });
@@ -511,8 +513,8 @@ pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageActio
     actions
 }
 
-/// Returns the buttons for an agent. Restarting and stopping are left out for a member of a team,
-/// because that is done with the team.
+/// Returns the buttons for an agent. For a member of a team, the buttons to restart and to stop are
+/// left out, because the whole team is started and stopped together.
 pub(super) fn agent_actions(
     name: &regatta_core::ids::AgentName,
     is_held: bool,

@@ -25,7 +25,7 @@ use crate::{ProblemResponse, ServerState, request_limits, verbs};
 use file_diff::{FileDiff, parse_patch};
 use rows::{DiffStyle, render_rows};
 
-/// Maximum number of cached patches.
+/// Maximum number of patches (diffs) in the cache.
 const MAX_CACHED_PATCHES: usize = 4;
 /// Number of changed lines above which the page shows a file collapsed at first.
 const LARGE_FILE_LINES: usize = 2_000;
@@ -37,7 +37,7 @@ struct CachedPatch {
     files: Arc<Vec<FileDiff>>,
 }
 
-/// The cache of recently requested patches.
+/// The cache of recently requested patches (diffs).
 #[derive(Default)]
 pub(super) struct PatchCache {
     recent: Mutex<VecDeque<CachedPatch>>,
@@ -69,9 +69,9 @@ struct FileSummary<'a> {
     note: &'a str,
     added: usize,
     removed: usize,
-    /// Set if the file is outside the task's manifest (the files that the task may change).
+    /// True if the file is outside the task's manifest (the files that the task may change).
     outside: bool,
-    /// Set if the file is collapsed at first, because it is large or generated.
+    /// True if the page shows the file collapsed at first, because the file is large or generated.
     closed: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct DiffParams {
     spaces: bool,
 }
 
-/// A task's change, with the commit that it is compared with.
+/// A task's change as a patch (diff), with the commit with which the change is compared.
 struct Patch {
     task: Task,
     base: CommitId,
@@ -154,8 +154,8 @@ async fn load_patch(
     let text = text.map_err(|error| Problem::new(422, error.code, error.message, error.hint))?;
     let mut files = parse_patch(&text);
     if since_review {
-        // The commits in between also contain work of other tasks that landed meanwhile. Only files
-        // of this task are kept.
+        // Between the two compared commits, other tasks may have landed. So keep only the files
+        // that belong to this task.
         files.retain(|file_diff| {
             work.changed.contains(&file_diff.path)
                 || task

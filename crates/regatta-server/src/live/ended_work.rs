@@ -1,5 +1,5 @@
-//! Reads ended work for the web page. The results are cached, because they change only when a task
-//! or a landing ends.
+//! Reads ended tasks and landings (merges of tasks' work) for the web page. The results are cached,
+//! because they change only when a task or a landing ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -13,9 +13,10 @@ use regatta_engine::ports::store::StoreError;
 
 use super::topics::{EndedLandings, EndedLandingsKey, MAX_ENDED_TASKS, TopicContext};
 
-/// Number of ended landings that the page shows below a queue.
+/// Number of ended landings (merged or failed work) that the page shows below a landing queue.
 const MAX_ENDED_LANDINGS: usize = 20;
-/// Maximum number of landings that are counted for the page's map of changed files.
+/// Maximum number of landings (merged work of tasks) that are counted for the page's map of changed
+/// files.
 const MAX_COUNTED_LANDINGS: usize = 1_000;
 
 impl TopicContext<'_> {
@@ -32,10 +33,11 @@ impl TopicContext<'_> {
         )
     }
 
-    /// Returns a project's ended landings and the median time to land, from a cache. They change
-    /// only when a landing ends, which changes the queue or the number of ended tasks. The cache's
-    /// key also contains the present second, in case several changes between two requests leave
-    /// both the same.
+    /// Returns a project's ended landings (merged or failed work) and the median time to land, from
+    /// a cache. These values change only when a landing ends, and then the queue or the number of
+    /// ended tasks changes too, so both are in the cache's key. The key also contains the present
+    /// second, because several changes between two requests may leave the queue and that number the
+    /// same.
     pub(super) fn ended_landings(
         &self,
         project: &regatta_core::project::Project,
@@ -77,8 +79,8 @@ impl TopicContext<'_> {
         Ok(ended)
     }
 
-    /// Returns an ended task from a cache. `wall` is the time of its end; a task that was started
-    /// again and ended again has a later time.
+    /// Returns an ended task from a cache. `wall` is the time of the task's end. A task that was
+    /// started and ended again has a later time, so the outdated entry in the cache is not used.
     pub(super) fn ended_task(
         &self,
         id: TaskId,
@@ -103,8 +105,8 @@ impl TopicContext<'_> {
         Ok(Some(task))
     }
 
-    /// Returns how many of today's landed changes touched each file, from a cache that is renewed
-    /// when a landing ends.
+    /// Returns how many of today's landed changes touched each file. The result comes from a cache
+    /// that is renewed when a landing (the merge of a task's work) ends.
     pub(super) fn landed_today(
         &self,
         project: &regatta_core::project::Project,

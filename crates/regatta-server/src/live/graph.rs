@@ -15,11 +15,12 @@ use super::topics::TopicContext;
 use crate::ServerState;
 use crate::event_fanout::FinishedTask;
 
-/// The cached ended tasks of a mission. The key is the number of its ended tasks and the last one
-/// that ended; while the key is unchanged, so are the tasks.
+/// The cached ended tasks of a mission, with a key. The key consists of the number of the mission's
+/// ended tasks and the task that ended last. As long as the key is the same, the tasks are the same
+/// too.
 pub(super) type EndedMissionTasks = ((u64, Option<FinishedTask>), Vec<Arc<Task>>);
 
-/// The choice of tasks that a graph shows.
+/// Selects the tasks that a graph shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GraphScope {
     /// All open tasks, and tasks that ended recently.
@@ -30,8 +31,7 @@ pub(crate) enum GraphScope {
 }
 
 impl GraphScope {
-    /// Parses the id of a mission or task, such as `M3` or `T9`. Other ways to write the id are not
-    /// accepted.
+    /// Parses the id of a mission or task. Accepts only the form `M3` or `T9`, not `m3` or `3`.
     pub(super) fn parse(text: &str) -> Option<GraphScope> {
         let mission = text.parse().ok().map(GraphScope::Mission);
         mission
@@ -50,8 +50,9 @@ impl std::fmt::Display for GraphScope {
     }
 }
 
-/// Builds a graph from the present board, for one project or all. Returns the board's revision, and
-/// no graph if the mission or task does not exist.
+/// Builds a graph from the present board (the daemon's state in memory), for one project or for
+/// all. Returns the board's revision, and `None` instead of a graph if the mission or task does not
+/// exist.
 pub(crate) fn build_graph(
     shared: &ServerState,
     scope: GraphScope,
@@ -137,7 +138,8 @@ impl TopicContext<'_> {
             .values()
             .filter(|task| task.mission == Some(id))
             .map(|task| (task.id, task.clone()));
-        // If an ended task was started again, the board's version replaces the cached one.
+        // If an ended task was started again, the task on the board (the daemon's state in memory)
+        // replaces the cached task.
         Ok(ended.chain(open).collect())
     }
 
@@ -179,8 +181,9 @@ impl TopicContext<'_> {
         Ok(tasks)
     }
 
-    /// Returns the tasks among which a task's neighbours are searched: the listed tasks, those of
-    /// its mission, and its blockers even if they ended long ago.
+    /// Returns the tasks among which a task's neighbours in the graph are searched: open and
+    /// recently ended tasks, all tasks of the same mission, and the tasks on which the task depends
+    /// even if they ended long ago.
     fn neighbour_candidates(
         &self,
         task: &Arc<Task>,

@@ -2,8 +2,8 @@
 //! one agent, and a bar is a period in one state.
 //!
 //! The state of an agent is derived from the board alone, by
-//! [`agent_displays`](display::agent_displays). A bar lasts as long as the state does not change. The
-//! time before the daemon started is filled in from past attempts in the event log.
+//! [`agent_displays`](display::agent_displays). A bar ends when the state changes. The time before
+//! the daemon started is filled in from past attempts in the event log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,21 +18,22 @@ use regatta_core::ids::{AgentName, AttemptId, Now, TaskId};
 
 use crate::ServerState;
 
-/// Minimum time between two recordings while a browser is connected; without a browser, the
-/// interval is longer.
+/// Minimum time between two recordings of the agents' states while a browser is connected. Without
+/// a browser, `IDLE_RECORD_INTERVAL` applies.
 const RECORD_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_RECORD_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of bars per lane that are kept, and for how long.
+/// Maximum number of bars (periods in one state) that are kept for each agent. Bars that ended more
+/// than `MAX_BAR_AGE_MS` milliseconds ago are removed.
 const MAX_BARS: usize = 120;
 const MAX_BAR_AGE_MS: u64 = 24 * 3_600_000;
-/// Number of past minutes for which the shares of the states are kept.
+/// Number of past minutes for which the number of agents in each state is kept.
 const MAX_SHARE_MINUTES: usize = 60;
 const MINUTE_MS: u64 = 60_000;
 
-/// For each minute (since 1970), the number of agents in each state.
+/// A list of minutes (since 1970), each with the number of agents in each state.
 pub(super) type SharesByMinute = Vec<(u64, Vec<u32>)>;
 
-/// A state of an agent, and the date on which it began.
+/// A state of an agent, and the time when the state began.
 struct StateStart {
     state: DisplayState,
     task: Option<TaskId>,
@@ -48,18 +49,18 @@ impl StateStart {
 #[derive(Default)]
 struct LaneRecords {
     revision: u64,
-    /// The states of all agents at that revision.
+    /// The states of all agents at the time of `revision` (the number of the last event).
     states: BTreeMap<AgentName, AgentDisplay>,
-    /// Since when each agent is in its state, also for states without a bar: idle time is not
-    /// drawn.
+    /// The time when each agent's present state began. Contains idle agents too, although idle time
+    /// is not drawn as a bar.
     since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
-    /// The task that each agent failed last, until the agent does something else.
+    /// The last task that each agent has failed to do. Removed when the agent does something else.
     last_failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
 }
 
-/// The recorded states of all agents.
+/// The recorded states of all agents over time.
 #[derive(Default)]
 pub(super) struct LaneHistory {
     records: Mutex<LaneRecords>,
@@ -78,7 +79,7 @@ impl LaneHistory {
             .unwrap_or_default()
     }
 
-    /// Returns the state of each agent, and since when it lasts.
+    /// Returns the present state of each agent, and the time when the state began.
     pub(super) fn states(
         &self,
         board: &Board,
@@ -120,7 +121,8 @@ impl LaneHistory {
             .collect()
     }
 
-    /// Records the states that the present board shows, and ends bars whose state has changed.
+    /// Records the states of all agents on the present board (the daemon's state in memory). If an
+    /// agent's state has changed, ends the agent's last bar (period in one state).
     pub(super) fn record(&self, board: &Board, now: Now) {
         let mut records = self.lock();
         if records.revision == board.revision {
@@ -183,7 +185,8 @@ impl LaneHistory {
         }
     }
 
-    /// Records which agent failed a task, because later boards do not show that.
+    /// Records which agent worked on a task that failed, because the board (the daemon's state in
+    /// memory) no longer shows the agent afterwards.
     fn on_event(&self, recorded: &Recorded, board: &Board) {
         if let Event::TaskFailed(task_failed) = &recorded.event {
             let agent_of = |attempt: &Arc<Attempt>| {
@@ -202,7 +205,8 @@ impl LaneHistory {
         }
     }
 
-    /// Returns the agent that last worked on a task, as far as the recorded bars show it.
+    /// Returns the agent that last worked on a task, or `None` if no recorded bar (period in one
+    /// state) belongs to the task.
     fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
         let records = self.lock();
         let last = records.bars.iter().filter_map(|(name, lane_bars)| {
@@ -215,7 +219,7 @@ impl LaneHistory {
         last.max().map(|(_, name)| name.clone())
     }
 
-    /// Adds bars for work from before the daemon started.
+    /// Adds bars (periods in one state) for the time before the daemon started.
     fn add_history(&self, past: &PastWork) {
         let mut records = self.lock();
         for (name, bars) in &past.bars {
@@ -227,7 +231,8 @@ impl LaneHistory {
     }
 }
 
-/// Methods to append a state to an agent's bars, which are kept oldest first.
+/// Methods of a list of bars (periods that an agent spent in one state), which is sorted oldest
+/// first.
 trait BarList {
     fn push_state(&mut self, lane_state: AgentDisplay, wall: u64);
 }
@@ -241,7 +246,7 @@ impl BarList for VecDeque<LaneBar> {
             }
             last.to = Some(wall.max(last.from));
         }
-        // Idle and offline time has no bar, because the page does not draw it.
+        // Idle and offline times get no bar, because the page leaves these times empty.
         if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Offline) {
             self.push_back(LaneBar {
                 from: wall,
@@ -258,7 +263,7 @@ impl BarList for VecDeque<LaneBar> {
     }
 }
 
-/// Past work per agent, from the history.
+/// The work of each agent before the daemon started, as read from the event log.
 #[derive(Default)]
 struct PastWork {
     open_attempts: BTreeMap<AttemptId, (AgentName, TaskId, u64)>,
@@ -294,7 +299,8 @@ impl PastWork {
     }
 }
 
-/// Maximum number of past events that are read when the daemon starts.
+/// Maximum number of past events from which the agents' earlier states are read when the daemon
+/// starts.
 const MAX_EVENTS_READ: u64 = 20_000;
 
 pub(super) async fn record_lanes(shared: Arc<ServerState>) {

@@ -1,5 +1,6 @@
-//! The live data of the web page. The data is divided into topics, such as `inbox` or `queue`, each
-//! a set of entities that are built from the board and the store.
+//! The live data of the web page. The data is divided into topics, such as `inbox` or `queue`. A
+//! topic is a set of entities (units of data that are sent as a whole), which are built from the
+//! daemon's state in memory and from the store.
 //!
 //! [`stream`] sends the changes of the topics that a browser watches. [`lanes`] records the states
 //! of agents over time. [`sanitize`] removes dangerous markup from agents' text. [`diff`] and
@@ -34,7 +35,7 @@ pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use task_row::task_row;
 pub(crate) use topics::landed_counts;
 
-/// Number of landed changes that touched each file.
+/// For each file, the number of landed changes that touched the file.
 type LandedCounts = BTreeMap<String, u32>;
 
 /// Caches of the web page's data, shared by all browsers.
@@ -48,7 +49,7 @@ pub(crate) struct LiveCaches {
     /// Ended tasks of recently shown missions.
     ended_mission_tasks: Mutex<BTreeMap<MissionId, graph::EndedMissionTasks>>,
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
-    /// For each project, how many of today's landed changes touched each file.
+    /// For each project, the number of today's landed changes that touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,
     /// Number of browsers that receive live data at present.
     connected_browsers: AtomicUsize,
@@ -66,7 +67,8 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
         )
 }
 
-/// Records the states of agents for the timeline whenever the board changes, until the daemon ends.
+/// Records the states of agents for the page's timeline after each change of the board (the
+/// daemon's state in memory), until the daemon ends.
 pub(crate) async fn record_lanes(shared: Arc<ServerState>) {
     lanes::record_lanes(shared).await;
 }

@@ -1,6 +1,6 @@
-//! Makes untrusted text safe to show in HTML (S12). Markup, and characters that are invisible or
-//! change the text's direction, are displayed instead of taking effect. Terminal colours become CSS
-//! classes, and other terminal sequences are removed.
+//! Makes untrusted text safe to show in HTML (S12). Markup is displayed instead of taking effect,
+//! and so are characters that are invisible or change the text's direction. Terminal colours become
+//! CSS classes, and other terminal sequences are removed.
 
 use std::fmt::Write as _;
 
@@ -80,7 +80,7 @@ impl AnsiStyle {
         names.join(" ")
     }
 
-    /// Changes the style by the codes of the sequence `ESC [ codes m`.
+    /// Changes the style as the codes in the terminal sequence `ESC [ codes m` say.
     fn apply_codes(&mut self, codes: &str) {
         let mut codes = codes
             .split([';', ':'])
@@ -101,7 +101,7 @@ impl AnsiStyle {
                 49 => self.background = None,
                 38 | 48 => {
                     // The sequence chooses one of 256 colours, or red, green and blue values. Only
-                    // the first sixteen colours are kept; any other becomes the default colour.
+                    // the first sixteen colours are shown; any other becomes the default colour.
                     let picked = match codes.next() {
                         Some(5) => codes
                             .next()
@@ -126,7 +126,7 @@ impl AnsiStyle {
 }
 
 /// Renders terminal output as HTML spans. Cursor movements, titles, links and all other sequences
-/// are removed. The work grows linearly with the length of the text.
+/// are removed. The running time grows linearly with the length of the text.
 pub(super) fn terminal_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let (mut style, mut rest) = (AnsiStyle::default(), text);
@@ -139,8 +139,8 @@ pub(super) fn terminal_html(text: &str) -> String {
 }
 
 fn push_styled(out: &mut String, text: &str, style: AnsiStyle) {
-    // A carriage return overwrites the line on a terminal, so only the text after the last one is
-    // shown.
+    // On a terminal, the text after a carriage return overwrites the line. So only the text after a
+    // line's last carriage return is shown.
     let mut lines = text.split('\n').peekable();
     while let Some(line) = lines.next() {
         let line = line.trim_end_matches('\r');
@@ -182,7 +182,8 @@ fn apply_escape<'a>(rest: &'a str, style: &mut AnsiStyle) -> &'a str {
             }
             &rest[end + 1..]
         }
-        // These sequences set titles and links. They are skipped up to their end.
+        // Sequences that begin with one of these characters set titles and links. Skip such a
+        // sequence up to its end.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = rest.find(['\u{7}', '\u{1b}', '\n']);
             match end {

@@ -28,8 +28,8 @@ use super::graph::GraphScope;
 use super::topics;
 
 /// Minimum time between two frames (sets of changes that are sent together). After a frame that
-/// took long to build, the pause is four times as long, so that a browser costs at most a fifth of
-/// a processor core.
+/// took longer to build, the pause is four times that time (at most `MAX_FRAME_INTERVAL`), so that
+/// a browser costs at most a fifth of a processor core.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(1_000);
 
@@ -39,18 +39,22 @@ fn frame_interval(build_time: Duration) -> Duration {
 
 /// Interval of heartbeats, which show the browser that the connection is alive.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of removed entities per topic that are remembered for browsers that reconnect.
+/// Maximum number of removed entities that are remembered for each topic, so that a browser that
+/// reconnects learns which entities were removed.
 const MAX_REMOVED_ENTITIES: usize = 2_000;
-/// Maximum number of topics that one browser can watch, and of topics in the cache.
+/// Maximum number of topics that one browser can watch. `MAX_CACHED_TOPICS` limits the topics in
+/// the cache.
 const MAX_TOPICS_PER_READER: usize = 40;
 const MAX_CACHED_TOPICS: usize = 200;
 
 #[derive(Deserialize)]
 pub(super) struct LiveParams {
-    /// The topics to watch, such as `head,lanes@120,T9`. With `@` and a revision, only changes
-    /// after that revision are sent; otherwise the whole topic.
+    /// The topics to watch, separated by commas, such as `head,lanes@120,T9`. For a topic with `@`
+    /// and a revision (number of an event), only changes after that revision are sent. For any
+    /// other topic, all data is sent first.
     topics: String,
-    /// With `false`, the stream ends after the present state was sent.
+    /// Keep the stream open for changes. With `false`, the stream ends after the present state was
+    /// sent.
     #[serde(default = "default_true")]
     follow: bool,
 }
@@ -108,9 +112,9 @@ impl Topic {
         })
     }
 
-    /// Returns whether the topic changes as time passes, even without an event, such as the rate of
-    /// spending. Such topics are rebuilt every minute. All other times, such as ages, are computed
-    /// in the browser.
+    /// Returns whether the topic's data changes as time passes, even without an event. An example
+    /// is the rate of spending. Such topics are built again every minute. In all other topics, the
+    /// browser computes everything that changes with time, such as ages.
     fn changes_with_time(self) -> bool {
         matches!(self, Topic::Spend | Topic::Cost)
     }
@@ -125,35 +129,38 @@ impl Topic {
     }
 }
 
-/// One unit of a topic's data that is sent as a whole: its key and its JSON.
+/// An entity (one unit of a topic's data, which is sent as a whole): its key and its JSON.
 pub(super) type BuiltEntity = (String, Box<RawValue>);
 
 #[derive(Default)]
 struct CachedTopic {
-    /// Revision of the board from which the topic was last built.
+    /// The revision (number of the last event) of the state from which the topic was last built.
     revision: u64,
-    /// Oldest revision from which a reader can continue. An older reader gets all entities.
+    /// The oldest revision (number of an event) from which a reader can continue. A reader with an
+    /// older revision gets all entities.
     oldest_revision: u64,
-    /// The minute (since 1970) in which the topic was last built.
+    /// The minute (counted from 1970) in which the topic was last built.
     minute: u64,
     build: u64,
     entities: BTreeMap<String, CachedEntity>,
     removed: VecDeque<(u64, String)>,
 }
 
-/// An entity as it was last built, and when it last changed.
+/// An entity (one unit of a topic's data) as it was last built, and the revision (number of the
+/// event) of its last change.
 struct CachedEntity {
     value: Box<RawValue>,
-    /// Revision of the board at the entity's last change.
+    /// The revision (number of the last event) at which the entity last changed.
     changed_revision: u64,
-    /// Number of the build in which the entity last changed. It is needed because a change with
-    /// time alone leaves the revision the same.
+    /// The number that the topic's `build` had when the entity last changed. The revision alone is
+    /// not enough, because an entity can also change as time passes, without a new revision.
     build: u64,
     is_age_only: bool,
 }
 
 impl CachedTopic {
-    /// Returns whether the topic must be rebuilt for this revision and minute.
+    /// Returns whether the topic must be built again, because its data is older than this revision
+    /// (number of the last event) or minute.
     fn needs_rebuild(&self, topic: Topic, revision: u64, minute: u64) -> bool {
         self.revision != revision || (topic.changes_with_time() && self.minute != minute)
     }
@@ -194,9 +201,9 @@ impl CachedTopic {
         self.revision = revision;
     }
 
-    /// Returns the entities that changed after a revision and, if given, after a build; removed
-    /// ones have no JSON. The flag is set if these are all entities, because the revision is too
-    /// old or not given.
+    /// Returns the entities that changed after the revision (number of an event) `after` and, if
+    /// given, after the build `build`. A removed entity has no JSON. The returned flag is true if
+    /// all entities are returned, because `after` is too old or not given.
     fn changes_since(
         &self,
         after: Option<u64>,
@@ -232,7 +239,7 @@ impl CachedTopic {
     }
 }
 
-/// The cache of topics that have readers or had some recently.
+/// The cache of topics (parts of the page's data) that have readers now or had readers recently.
 #[derive(Default)]
 pub(super) struct TopicCache {
     topics: Mutex<BTreeMap<Topic, Arc<tokio::sync::Mutex<CachedTopic>>>>,
@@ -269,7 +276,7 @@ pub(super) async fn live_stream(
             Problem::new(
                 400,
                 "no_such_topic",
-                "the live data has no topic of this name",
+                format!("the live data has no topic {name:?}"),
                 "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
                 runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
@@ -281,17 +288,20 @@ pub(super) async fn live_stream(
             build: None,
         });
     }
-    // The topics are sorted and each is kept once, because all readers must lock topics in the same
-    // order to avoid a deadlock.
+    // Sort the topics and remove duplicates, because all readers must lock topics in the same order
+    // to avoid a deadlock.
     subscriptions.sort_by_key(|subscription| subscription.topic);
     subscriptions.dedup_by_key(|subscription| subscription.topic);
     if subscriptions.is_empty() || subscriptions.len() > MAX_TOPICS_PER_READER {
-        let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
+        let what = format!(
+            "the query has {} topics, but a browser can watch 1 to {MAX_TOPICS_PER_READER}",
+            subscriptions.len()
+        );
         return Err(Problem::new(
             400,
             "bad_input",
             what,
-            "send between 1 and that many different topics in the query",
+            "list the topics in the query, such as topics=head,inbox",
         )
         .into());
     }
@@ -306,13 +316,13 @@ pub(super) async fn live_stream(
 struct TopicSubscription {
     topic: Topic,
     cached: Arc<tokio::sync::Mutex<CachedTopic>>,
-    /// Revision of the topic that the reader has seen; `build` is the number of the build that it
-    /// has seen.
+    /// The revision (number of an event) up to which the reader has seen the topic. `build` is the
+    /// number of the topic's last build that the reader has seen.
     after: Option<u64>,
     build: Option<u64>,
 }
 
-/// Counts a connected browser, until it is dropped.
+/// Counts a browser as connected until this value is dropped.
 struct ConnectedBrowser(Arc<ServerState>);
 
 impl ConnectedBrowser {
@@ -364,8 +374,8 @@ fn frames(
                     }
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         yield Ok(": still here\n\n".into());
-                        // Without new events there is no signal, but some topics change as time
-                        // passes, so they are checked too.
+                        // Without new events no signal arrives. But some topics change as time
+                        // passes, so check them too.
                         if subscriptions.iter().any(|subscription| subscription.topic.changes_with_time()) { break }
                     }
                     _ = down.changed() => return,
@@ -375,8 +385,8 @@ fn frames(
     }
 }
 
-/// Returns the changes since the reader's last frame. If the reader must forget a topic's entities,
-/// a frame with `reset` comes first.
+/// Returns the changes since the last frame (set of changes) that the reader got. If the reader
+/// must forget all entities of a topic, a frame with `reset` comes first.
 async fn next_frame(
     shared: &Arc<ServerState>,
     subscriptions: &mut [TopicSubscription],
@@ -386,8 +396,8 @@ async fn next_frame(
     for subscription in subscriptions.iter() {
         cached_topics.push(subscription.cached.clone().lock_owned().await);
     }
-    // All outdated topics are built from one board in a single job, so that a frame changes to
-    // another thread only once.
+    // Build all outdated topics in a single job on another thread, so that only one change of
+    // threads is needed. All of them are built from the same board (the daemon's state in memory).
     let (board_revision, minute) = (
         shared.engine.board().revision,
         shared.engine.now().unix_ms / 60_000,

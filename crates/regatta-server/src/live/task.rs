@@ -1,5 +1,5 @@
-//! Builds the web page of one task: the conditions for landing, its activities over time, and its
-//! buttons.
+//! Builds the data for the web page of one task: the conditions under which the task's work lands
+//! (is merged), the task's activities over time, and the buttons.
 
 use regatta_api::live_view::{DisplayState, LandingCondition, LaneBar, TaskPage};
 use regatta_api::view::{TaskView, without_token};
@@ -57,8 +57,8 @@ pub(super) fn task_page(
     }))
 }
 
-/// Returns the checklist of a task: the conditions that must hold before its work lands, each with
-/// its present state.
+/// Returns the checklist of a task: the conditions that must be met before the task's work lands,
+/// each with its present state.
 fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
     let mut conditions = Vec::new();
     let mut add =
@@ -130,8 +130,8 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
     conditions
 }
 
-/// Returns the bars that show a task's activities over time. If an attempt failed, its bars are
-/// drawn as failed.
+/// Returns the bars of a chart that shows a task's activities over time. The bars of a failed
+/// attempt are drawn as failed.
 fn activity_bars(
     board: &Board,
     task: &Task,

@@ -1,4 +1,4 @@
-//! The rows of tasks on the page.
+//! Builds the row that the web page shows for each task.
 
 use regatta_api::live_view::{DisplayState, TaskRowView};
 use regatta_core::board::Board;
@@ -6,7 +6,7 @@ use regatta_core::ids::Now;
 use regatta_core::task::Task;
 use regatta_core::{display, schedule};
 
-/// Builds the row of a task from a board.
+/// Builds the row of a task in the page's list of tasks. `board` is the daemon's state in memory.
 pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     let reason = || {
         schedule::wait_reasons(board, task, now)
@@ -16,7 +16,8 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     };
     let shown = display::task_display(board, task, None);
     let text = match task.attempt {
-        // The request tells more than the last progress report.
+        // Show the request of the task's agent instead of its last progress report, because a
+        // person must answer the request.
         Some(_) if shown.state == DisplayState::Needs => {
             regatta_core::task_timeline::current_activity(board, task, now).1
         }

@@ -3,8 +3,8 @@
 use regatta_core::budget::Spend;
 use regatta_core::file_map;
 
-/// Returns a short text about a project's files: how many are claimed by running work, how many are
-/// waited for, and how many changes landed today.
+/// Returns a short text about a project's files: the number of files that running work has claimed,
+/// the number that other work waits for, and the number of changes that landed today.
 pub(super) fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
     let count = |is_counted: &dyn Fn(&file_map::FileCell) -> bool| {
         cells.iter().filter(|cell| is_counted(cell)).count()
@@ -38,8 +38,8 @@ pub(super) fn queue_text(count: usize, median_ms: Option<u64>) -> String {
     }
 }
 
-/// Returns a short text about the cost of today and its limit. An unknown cost is not shown as
-/// zero.
+/// Returns a short text about today's cost and the limit for today. If the price is unknown, the
+/// text says so instead of showing zero.
 pub(super) fn spend_text(today: &Spend, cap: Option<u64>) -> String {
     let usd = |micro: u64| {
         let cents = (micro + 5_000) / 10_000;

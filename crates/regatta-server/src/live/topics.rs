@@ -1,4 +1,5 @@
-//! Builds the entities (units of live data) of each topic from the board and the store.
+//! Builds the entities (units of live data) of each topic from the board (the daemon's state in
+//! memory) and the store.
 //!
 //! All topics of one frame (a set of changes for a browser) are built from one board, so that they
 //! agree with each other.
@@ -38,24 +39,25 @@ use crate::ServerState;
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
 
-/// With more than this number of agents, the page shows each as a cell. With more than
-/// `THIN_ROWS_ABOVE_AGENTS`, each is a thin row.
+/// Number of agents above which the page shows each agent only as a small cell. Above
+/// `THIN_ROWS_ABOVE_AGENTS`, each agent is a thin row.
 const CELLS_ABOVE_AGENTS: usize = 60;
 const THIN_ROWS_ABOVE_AGENTS: usize = 12;
-/// Number of past launches that the page shows of a team.
+/// Number of past launches that the page shows for each team.
 const MAX_PAST_LAUNCHES: usize = 6;
-/// Maximum number of ended tasks in the list of tasks; `MAX_OPEN_TASKS` is the limit for open ones.
+/// Maximum number of ended tasks in the page's list of tasks. `MAX_OPEN_TASKS` is the limit for
+/// open tasks.
 pub(super) const MAX_ENDED_TASKS: usize = 300;
 const MAX_OPEN_TASKS: usize = 3_000;
-/// Maximum number of landed changes whose lines are counted by git for one frame, because that is
-/// slow.
+/// Maximum number of landed changes whose lines git counts for one frame (one set of changes for
+/// the page). The number is limited because counting is slow.
 const MAX_DIFFS_PER_FRAME: usize = 8;
 /// Maximum number of paths in the page's map of files.
 const MAX_PATHS: usize = 2_000;
 
 /// Returns the number of landed tasks and of all tasks of a mission. In a mission with a lead, the
-/// task for the lead's own turns does not count, because it lands nothing; such a mission has few
-/// tasks, so they are read one by one.
+/// task in which the lead itself works is not counted, because that task lands nothing. The tasks
+/// of such a mission are read one by one, because there are few of them.
 pub(crate) fn landed_counts(
     history: &dyn StoreHistory,
     mission: MissionId,
@@ -81,8 +83,8 @@ pub(crate) fn landed_counts(
     Ok((landed as u64, tasks.len() as u64))
 }
 
-/// Builds several topics from one board. Returns the entities of each topic, with the board's
-/// revision.
+/// Builds several topics (parts of the page's data) from one board (the daemon's state in memory).
+/// Returns the entities of each topic, with the board's revision.
 pub(super) async fn build_topics(
     shared: &Arc<ServerState>,
     topics: Vec<Topic>,
@@ -121,13 +123,16 @@ pub(super) async fn build_topics(
     }
 }
 
-/// A project's ended landings for the page, and the median time to land in milliseconds.
+/// A project's ended landings (merged or failed work) that the page shows, and the median time to
+/// land in milliseconds.
 pub(super) type EndedLandings = (Vec<LandingView>, Option<u64>);
-/// Key of cached ended landings: the queue, the number of ended tasks, and the present second.
-/// While the key is unchanged, so are the ended landings.
+/// The key of a project's cached ended landings (merged or failed work): the queue, the number of
+/// ended tasks, and the present second. As long as the key is the same, the ended landings are the
+/// same too.
 pub(super) type EndedLandingsKey = (Vec<LandingId>, usize, u64);
 
-/// The sources from which topics are built: one board, the store, and the caches.
+/// The sources from which topics (parts of the page's data) are built: one board (the daemon's
+/// state in memory), the store, and the caches.
 pub(super) struct TopicContext<'a> {
     pub(super) board: &'a Arc<Board>,
     pub(super) now: Now,
@@ -475,8 +480,8 @@ impl TopicContext<'_> {
                 history,
                 ..TeamView::new(board, team, silent_ms)
             };
-            // The time since a member's last output is left out, because it would change in every
-            // frame.
+            // Leave out the time since a member's last output, because this time is different in
+            // every frame, so that the team would be sent again each time.
             view.live
                 .iter_mut()
                 .for_each(|member_live| member_live.silent_ms = None);
@@ -596,7 +601,7 @@ impl TopicContext<'_> {
     }
 }
 
-/// Returns the inbox items that are not snoozed, the longest waiting first.
+/// Returns the inbox items that are not hidden (snoozed) at present, the longest waiting first.
 pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
     let all = InboxView::list(board, None, now)
         .into_iter()

@@ -1,5 +1,5 @@
-//! Renders a transcript (the record of an attempt's program) as HTML. The page loads it piece by
-//! piece, so that it never holds a whole transcript.
+//! Renders a transcript (the recorded output of an agent's program) as HTML. The page loads a
+//! transcript piece by piece, so that a browser never has to hold all of it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -21,14 +21,15 @@ use crate::{ProblemResponse, ServerState, request_limits, verbs};
 /// Maximum number of transcript records in one piece (the part of a transcript that one request
 /// returns).
 const RECORDS_PER_PIECE: usize = 500;
-/// Size of a piece's HTML, in bytes, at which the piece ends after its current row.
+/// Maximum size of the HTML of one piece of a transcript, in bytes. A piece that reaches this size
+/// ends after the current row.
 const MAX_PIECE_BYTES: usize = 512 * 1024;
 /// Maximum length of the shown text of one record, in characters.
 const MAX_TEXT_CHARS: usize = 20_000;
 
 #[derive(Deserialize)]
 pub(super) struct LogParams {
-    /// Number of the transcript record to start at.
+    /// The number of the transcript record at which the returned piece starts.
     #[serde(default)]
     from: u64,
     /// Show the program's raw output lines instead of the parsed events.
@@ -81,8 +82,8 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
         if raw {
             rows.push(row_html(wall, "", &text_html(&line.record.line)));
         } else if line.events.is_empty() {
-            // Output that no driver (the parser for one kind of program) understood is shown as it
-            // is.
+            // Show error output and remarks as they are, because no driver (the parser for one kind
+            // of program) parses them.
             if matches!(line.record.stream, JournalStream::Err | JournalStream::Mark) {
                 rows.push(row_html(wall, "aside", &text_html(&line.record.line)));
             }
@@ -92,8 +93,8 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
                 .for_each(|event| rows.push_record(wall, event));
         }
     }
-    // A piece may end early because of its size, so only an empty piece shows that the transcript
-    // has ended.
+    // A piece (a part of a transcript) may end early because of its size. So only a piece without
+    // lines shows that the transcript has ended.
     serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
 }
 
@@ -126,8 +127,8 @@ impl LogRows {
                     self.push(call_html(wall, tool));
                 }
             },
-            // The earlier tool calls are forgotten, because a program may use the same ids again in
-            // the next turn.
+            // A new turn (the work on one prompt) begins. Forget the tool calls of the previous
+            // turn, because a program may use the same ids again.
             AgentEvent::TurnStarted { n } => {
                 self.calls.clear();
                 self.push(format!(
@@ -145,8 +146,8 @@ impl LogRows {
     fn record_html(&self, wall: u64, event: &AgentEvent) -> Option<String> {
         Some(match event {
             AgentEvent::Started { model, .. } => {
-                // A program reports its session again when another model takes over, so the model
-                // is named.
+                // Name the model, because a program reports its session again when another model
+                // takes over.
                 let text = model
                     .as_deref()
                     .map_or("session opened".to_owned(), |model| {
@@ -224,8 +225,9 @@ fn row_html(wall: u64, class: &str, html: &str) -> String {
     format!("<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>")
 }
 
-/// Renders a tool call as a group that can be collapsed. The group is open while the call runs and
-/// after it failed. The page finds the group to replace by its attribute `data-tool`.
+/// Renders a tool call as an HTML group that a person can collapse. The group is open while the
+/// call runs and after the call has failed. When the call is updated, the page finds the group to
+/// replace by its attribute `data-tool`.
 fn call_html(began: u64, tool: &ToolCall) -> String {
     let (mark, open) = match tool.status {
         ToolStatus::Failed => (" <b class=\"bad\">failed</b>", " open"),
@@ -235,8 +237,8 @@ fn call_html(began: u64, tool: &ToolCall) -> String {
     };
     let title = tool.describe();
     let title = sanitize::escape(sanitize::truncate(title.lines().next().unwrap_or_default()).0);
-    // The id comes from the program and may be any text, so its hash is used. The page only
-    // compares it.
+    // The id of a tool call comes from the agent's program and may be any text, so the page gets a
+    // hash of the id. The page only compares ids.
     let mut hasher = DefaultHasher::new();
     tool.id.hash(&mut hasher);
     let id = format!("{:016x}", hasher.finish());

@@ -1,7 +1,7 @@
 //! The MCP tools that a running attempt can call to report, ask, and coordinate.
 //!
-//! Each tool calls a verb of the API. The attempt's task, id and agent come from its token. A model
-//! pays for every tool that is listed and for every word that it reads. So `tools/list` shows only
+//! Each tool calls a verb of the API. The attempt's task, id and agent come from its token. Every
+//! listed tool and every word of an answer costs tokens of the model. So `tools/list` shows only
 //! the tools that an agent of this role uses, and answers are short. The tools in
 //! [`UNLISTED_TOOLS`] also work for every attempt that calls them by name.
 
@@ -21,15 +21,15 @@ use crate::verbs::RequestContext;
 use catalog::{DEFAULT_WAIT_S, MAX_WAIT_S, all_tools};
 use output::shorten_output;
 
-/// The role of an attempt, which decides which tools it is shown.
+/// The set of tools that an attempt (one run of an agent) is shown, which depends on its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toolset {
-    /// An agent with the role worker that works on a task.
+    /// The tools for an agent with the role worker that works on a task.
     Worker,
-    /// An agent with the role lead that itself works on a task.
+    /// The tools for an agent with the role lead that itself works on a task.
     LeadOnTask,
-    /// The lead of a mission during a turn. It ends its work with the tool `mission_finish` instead
-    /// of `finish`.
+    /// The tools for the lead of a mission (the agent that leads the mission). The lead ends its
+    /// work with the tool `mission_finish` instead of `finish`.
     MissionLead,
 }
 
@@ -61,15 +61,16 @@ const UNLISTED_TOOLS: [&str; 9] = [
     "task_action",
 ];
 
-/// Tools that are useful only for an attempt whose own work lands.
+/// Tools that are useful only for an attempt that works on a task, and not for the lead of a
+/// mission.
 const TASK_ONLY_TOOLS: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
 
 /// Returns the tools that the MCP method `tools/list` shows to an attempt with this role.
 pub(super) fn list(set: Toolset) -> Vec<Value> {
     let is_shown = |name: &str| match set {
         Toolset::Worker => !UNLISTED_TOOLS.contains(&name),
-        // A lead gets additional tools for the tasks of other agents, which it can adopt, cancel,
-        // retry and land.
+        // A lead (an agent that leads other agents) gets additional tools, with which it can adopt,
+        // cancel, retry and land the tasks of other agents.
         Toolset::LeadOnTask => {
             !UNLISTED_TOOLS.contains(&name) || matches!(name, "task_action" | "why")
         }
@@ -83,7 +84,7 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
     tools
 }
 
-/// The attempt that calls a tool, as its token identifies it.
+/// The attempt that calls a tool, with its task and agent, as identified by the token of the call.
 struct AttemptIdentity {
     id: AttemptId,
     task: String,
@@ -91,7 +92,8 @@ struct AttemptIdentity {
     fencing_token: u64,
 }
 
-/// Runs a tool for the attempt that called it. Returns `None` if there is no tool of this name.
+/// Runs a tool for the attempt that called the tool. Returns `None` if there is no tool of this
+/// name.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -123,8 +125,8 @@ pub(super) async fn call(
     Some(call_tool(shared, context, &me, name, arguments).await)
 }
 
-/// Checks that all arguments are known to the tool and that no required one is missing. Their types
-/// are checked later, by the verb.
+/// Checks that the tool has all the given arguments, and that no required argument is missing. The
+/// types of the arguments are checked later, by the API operation that the tool calls.
 fn check_arguments(tool: &Value, arguments: &Value) -> Result<(), Problem> {
     let (schema, name) = (
         &tool["inputSchema"],
@@ -178,7 +180,7 @@ fn seconds_field(arguments: &Value, field: &str, otherwise: u64) -> u64 {
         * 1_000
 }
 
-/// Returns a JSON object with those of the arguments that are listed in `fields`.
+/// Returns a JSON object with only the arguments that are listed in `fields`.
 fn pick_fields(arguments: &Value, fields: &[&str]) -> Value {
     let found = fields
         .iter()
@@ -378,8 +380,8 @@ async fn call_tool(
     Ok(shorten_output(name, data))
 }
 
-/// Returns the verb and input that the tool `msg_read` stands for: it reads an attachment, a
-/// thread, a search result, or unread messages.
+/// Returns the API verb and the input for a call of the tool `msg_read`. Depending on its
+/// arguments, the tool reads an attachment, a thread, a search result, or unread messages.
 fn message_read_call(
     me: &AttemptIdentity,
     arguments: &Value,
@@ -403,8 +405,8 @@ fn message_read_call(
     }
 }
 
-/// Returns the verb and input that the tools `ask` and `request_approval` stand for: a new request,
-/// or continuing to wait for an earlier one.
+/// Returns the API verb and the input for a call of the tool `ask` or `request_approval`. Such a
+/// call makes a new request, or continues to wait for the answer to an earlier request.
 fn approval_call(
     me: &AttemptIdentity,
     name: &str,
@@ -434,7 +436,7 @@ fn approval_call(
                     400,
                     "bad_input",
                     "the tool `ask` was called with neither a question nor the id of an earlier question",
-                    "give question",
+                    "give the argument question",
                 ));
             }
             input["question"] = arguments["question"].clone();

@@ -7,10 +7,10 @@
 //! which is accepted only for a question of the same attempt.
 //!
 //! Only questions are shown in this way, and only for attempts whose program Regatta did not start.
-//! The client sends the person's answer with the attempt's own token, so the answer may come from
-//! the agent itself. For a question this does no harm, because the agent itself uses the answer. A
-//! permission must never be granted in this way. A program that Regatta started has no person at
-//! its client.
+//! The client sends the person's answer with the attempt's own token, so the agent itself could
+//! have made up the answer. For a question this does no harm, because only the agent uses the
+//! answer, but a permission must never be granted in this way. A program that Regatta started has
+//! no person at its client.
 
 use std::sync::Arc;
 
@@ -27,14 +27,15 @@ use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::{self, RequestContext};
 
-/// The tool whose questions can be shown by the client. Requests for permission are shown only in
-/// the inbox.
+/// The tool with which an agent asks a question that the client can show. Requests for permission
+/// are shown only in the inbox.
 const ASK_TOOL: &str = "ask";
-/// Name of the single input request in an answer to a call.
+/// The name of the request for input in the answer to a call. There is only one such request in an
+/// answer.
 const INPUT_REQUEST: &str = "answer";
 
-/// Handles a call of the tool `ask` if the client can show the question. Returns `None` if the call
-/// must be handled like any other.
+/// Handles a call of the tool `ask` if the client can show the question to its user. Returns `None`
+/// if the call must be handled like any other tool call.
 pub(super) async fn handle_ask_call(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -53,7 +54,8 @@ pub(super) async fn handle_ask_call(
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
-        // This call waits for the answer to an earlier question, which was already shown.
+        // A call with an `id` waits for the answer to an earlier question, and the client has
+        // already shown that question.
         None if arguments.get("id").is_some_and(|id| !id.is_null()) => Ok(None),
         None => ask_question(shared, context, &arguments).await.map(Some),
         Some(id) => on_user_answer(shared, context, id, params, &arguments)
@@ -74,7 +76,8 @@ fn has_interactive_user(shared: &ServerState, principal: &Principal) -> bool {
         .is_some_and(|attempt| !attempt.supervised)
 }
 
-/// Returns whether the client announces that it can show forms. An empty object announces that too.
+/// Returns whether the client has announced that it can show forms. An empty object counts as such
+/// an announcement.
 fn supports_forms(params: &Value) -> bool {
     let capability = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
     capability
@@ -82,8 +85,8 @@ fn supports_forms(params: &Value) -> bool {
         .is_some_and(|object| object.is_empty() || object.contains_key("form"))
 }
 
-/// Puts the question into the inbox, and returns the input request that makes the client show it to
-/// its user.
+/// Puts the question into the inbox, and returns a request for input that makes the client show the
+/// question to its user.
 async fn ask_question(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -125,8 +128,8 @@ fn question_form(arguments: &Value) -> Value {
     json!({ "mode": "form", "message": message, "requestedSchema": schema })
 }
 
-/// Handles the answer of the client's user to a question. The call then goes on like a call that
-/// waits for the answer.
+/// Handles the answer of the client's user to a question. After that, the call continues like a
+/// call that waits for the answer.
 async fn on_user_answer(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -144,7 +147,8 @@ async fn on_user_answer(
         answer_request(shared, context, id, answer).await?;
         wait = json!(0);
     }
-    // If the client's user declined to answer, the question stays open in the inbox.
+    // If the client's user declined to answer, the question stays open in the inbox, and the call
+    // waits for an answer from there.
     let mut next_arguments = json!({ "id": id });
     if !wait.is_null() {
         next_arguments["wait_seconds"] = wait;
@@ -200,8 +204,8 @@ async fn answer_request(
         "inbox.answer",
         id,
     );
-    // The answer is recorded in the name of the person who runs the agent. The agent cannot answer
-    // its own question, and this person is not an operator of Regatta.
+    // Record the answer in the name of the person who runs the agent, because the agent cannot
+    // answer its own question. This person need not be an operator of Regatta.
     let by = Actor::Person(format!("user-of-{agent}"));
     let command = Command::Decide {
         approval: approval.id,
@@ -218,8 +222,8 @@ async fn answer_request(
         })
         .await
     {
-        // Another answer came first, for example from the inbox. That answer counts, and the call
-        // returns it.
+        // Another answer came first, for example from a person at the inbox. The first answer
+        // counts, so the call returns that answer.
         Ok(_)
         | Err(CommandFailure::Refused {
             refusal: regatta_core::refusal::Refusal::AlreadyAnswered { .. },

@@ -1,5 +1,5 @@
-//! The server for MCP, the Model Context Protocol. Through it, agents and people's own programs
-//! call Regatta's verbs as tools.
+//! The server for MCP, the Model Context Protocol. Agents and people's own programs use this
+//! protocol to call Regatta's verbs (API operations) as tools.
 //!
 //! It uses MCP's streamable HTTP transport without sessions. Every request is independent, so
 //! clients do not notice a restart of the daemon. Both forms of the protocol are supported: with
@@ -25,7 +25,8 @@ use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 use crate::{ServerState, problem_response};
 
-/// The supported revisions of MCP, newest first. The first one has no handshake.
+/// The supported revisions of MCP (the Model Context Protocol), newest first. Only the newest has
+/// no handshake.
 const SUPPORTED_REVISIONS: [&str; 5] = [
     FIRST_STATELESS_REVISION,
     "2025-11-25",
@@ -33,9 +34,11 @@ const SUPPORTED_REVISIONS: [&str; 5] = [
     "2025-03-26",
     "2024-11-05",
 ];
-/// The first revision of MCP without `initialize`: each request describes itself.
+/// The first revision of MCP without the handshake `initialize`. Instead, each request states its
+/// revision and the abilities of the client.
 const FIRST_STATELESS_REVISION: &str = "2026-07-28";
-/// The revision of MCP that is offered to a client which supports none of [`SUPPORTED_REVISIONS`].
+/// The revision of MCP that the server offers to a client that supports none of
+/// [`SUPPORTED_REVISIONS`].
 const FALLBACK_REVISION: &str = "2025-11-25";
 
 const PARSE_ERROR: i64 = -32700;
@@ -78,8 +81,8 @@ impl From<Problem> for JsonRpcFault {
     }
 }
 
-/// Refuses requests for an event stream, and requests to end a session, because this server has
-/// neither.
+/// Refuses requests for an event stream and requests to end a session, because this server has
+/// neither streams nor sessions.
 pub(crate) async fn no_stream() -> Response {
     let mut response = problem_response(&Problem::new(
         405,
@@ -107,8 +110,8 @@ pub(crate) async fn post(
         );
     };
     let (Some(method), true) = (message["method"].as_str(), message["jsonrpc"] == "2.0") else {
-        // The message is an answer, but the server never sends requests, so the answer is accepted
-        // and ignored.
+        // The message is an answer, although the server never sends requests. Accept the answer and
+        // ignore it.
         if message["jsonrpc"] == "2.0"
             && (message.get("result").is_some() || message.get("error").is_some())
         {
@@ -137,8 +140,8 @@ pub(crate) async fn post(
         Ok(context) => context,
         Err(problem) => return problem_response(&problem),
     };
-    // If the client and the protocol's revision support it, a question is shown to the person at
-    // the client.
+    // Show a question to the person at the client, if the client and the protocol's revision
+    // support that.
     let elicitation = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
             elicitation::handle_ask_call(&shared, &context, params)
@@ -167,8 +170,8 @@ pub(crate) async fn post(
     }
 }
 
-/// Returns the revision of MCP that a request names, if it names one. The header and the body must
-/// agree.
+/// Returns the revision of MCP that a request names in its header or body, or `None`. Returns an
+/// error if the header and the body name different revisions.
 fn request_revision(
     method: &str,
     params: &Value,

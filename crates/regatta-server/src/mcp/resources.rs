@@ -1,5 +1,5 @@
 //! MCP resources: documents that a client can read by address, such as tasks, missions, finished
-//! work and guides. A caller may read the same as with verbs.
+//! work and guides. A caller may read the same things as with calls of the API.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// Returns the list of resources, with those that a caller needs first.
+/// Returns the list of resources (documents that a client can read). The resources that a caller is
+/// most likely to need come first.
 pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
     let resource = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
     let Principal::Attempt { id, task, .. } = principal else {

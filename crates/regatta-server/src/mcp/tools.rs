@@ -1,8 +1,9 @@
 //! Lists the MCP tools of a caller, and runs their calls.
 //!
-//! An attempt has a few tools with good descriptions ([`attempt_tools`]); its task and fencing
-//! token are filled in for it. A person or a runner has a tool for each verb that the token allows.
-//! Both kinds of call end in the same function as a call over HTTP, with the same checks.
+//! An attempt (one run of an agent on a task) has a few tools with good descriptions
+//! ([`attempt_tools`]). The server adds the attempt's task and fencing token to each call. A person
+//! or a runner has a tool for each API verb that the token allows. Every tool call runs the same
+//! function, with the same checks, as a call over HTTP.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ use crate::tokens::Principal;
 use crate::verbs::{self, RequestContext};
 
 /// Returns an error as sentences that a model can read: the message and the hint. Some messages
-/// already end with a full stop, because older clients compare them.
+/// already have a full stop at their end. This full stop cannot be removed, because older clients
+/// compare these messages.
 fn problem_text(problem: &Problem) -> String {
     format!(
         "{}: {}. {}",
@@ -83,7 +85,8 @@ fn tool_for_verb(verb: &Verb) -> Option<Value> {
 pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) -> Value {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("title");
-        // Some clients require these fields of the schema, even if the tool has no arguments.
+        // Some clients require the field `properties` in the schema, even if the tool has no
+        // arguments.
         schema.entry("properties").or_insert_with(|| json!({}));
         schema.insert("type".into(), json!("object"));
     }
@@ -95,8 +98,8 @@ pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) 
     })
 }
 
-/// Runs a tool. If the tool fails, the error is part of a successful answer, because only then the
-/// model sees it.
+/// Runs a tool. If the tool fails, the error is sent inside a successful answer, because clients
+/// show only successful answers to their model.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -153,7 +156,7 @@ pub(super) async fn call(
 /// The result of a tool call.
 pub(super) struct ToolReply {
     pub(super) data: Value,
-    /// A sentence that the model gets instead of the data, if a sentence is enough.
+    /// A sentence that the model gets instead of the data. `None` if the model needs the data.
     pub(super) summary: Option<String>,
 }
 
@@ -171,7 +174,7 @@ fn tool_result(reply: &ToolReply) -> Value {
     json!({ "content": [{ "type": "text", "text": text }], "structuredContent": structured, "isError": false })
 }
 
-/// Calls a verb of the API, and returns the data of its answer.
+/// Calls a verb (an operation) of the API, and returns the data of the answer.
 pub(super) async fn call_verb(
     shared: &Arc<ServerState>,
     context: RequestContext,

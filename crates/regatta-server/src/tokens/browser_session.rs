@@ -1,11 +1,11 @@
-//! Browser sessions: a signed-in browser proves with them that it may act like the token it signed
-//! in with.
+//! Browser sessions. With its session, a signed-in browser proves that it has the rights of the
+//! token with which a person signed in.
 //!
 //! A session has two halves: a cookie and a key, which are valid only together. Scripts cannot read
 //! the cookie, but the browser sends it to every port of this machine, also to servers that an
-//! agent started. The key stays within the page's origin, but a script could read it. Nothing is
-//! stored for a session, because it is signed. It ends after its lifetime, when its token is
-//! removed, or when the daemon's own token changes.
+//! agent started. The key stays within the page's origin, but a script could read it. The server
+//! stores nothing about a session, because its two halves are signed. A session ends after its
+//! lifetime, when its token is removed, or when the daemon's own token changes.
 
 use regatta_api::Problem;
 use subtle::ConstantTimeEq;
@@ -22,8 +22,8 @@ pub(crate) struct BrowserSession {
 }
 
 impl TokenStore {
-    /// Creates a browser session with the rights of a caller. `person` is the person's name if the
-    /// caller is the owner.
+    /// Creates a browser session with the rights of a caller. `person` is the name of the person at
+    /// the browser; it is used only if the caller has the daemon's own token.
     pub(crate) fn create_session(
         &self,
         principal: &Principal,
@@ -44,7 +44,8 @@ impl TokenStore {
         Some(BrowserSession { cookie, key })
     }
 
-    /// Returns the caller that a browser session belongs to, and for the owner the person's name.
+    /// Returns the caller to whom a browser session belongs. For a session with the rights of the
+    /// daemon's own token, also returns the person's name.
     pub(crate) fn authenticate_session(
         &self,
         cookie: &str,
@@ -93,8 +94,9 @@ impl TokenStore {
         }
     }
 
-    /// Signs a session's end and holder together with the hash of the holder's token. So a new
-    /// token of the same name does not make an old session valid again.
+    /// Signs the end and the holder of a session together with the hash of the holder's token.
+    /// Because of that hash, an old session does not become valid again if a new token gets the
+    /// same name.
     fn sign_session(&self, expires_unix_ms: u64, holder: &str) -> Option<[u8; 32]> {
         let token_hash = match holder.get(..1)? {
             "o" => String::new(),

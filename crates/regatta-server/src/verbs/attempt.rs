@@ -1,5 +1,5 @@
-//! Verbs that a running attempt calls: requests to people, and information about its task and other
-//! attempts.
+//! Implements the API verbs that a running attempt (one run of an agent on a task) calls: requests
+//! to people, and information about its task and other attempts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,10 +13,11 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// Number of recently landed changes in an attempt's briefing.
+/// Number of recently landed changes that an attempt's briefing (the information for its agent)
+/// lists.
 const MAX_RECENT_LANDINGS: usize = 10;
 
-/// Counter that makes the ids of requests unique within a millisecond.
+/// Counter that makes the ids of requests to people unique even within the same millisecond.
 static REQUEST_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 impl VerbHandler<'_> {
@@ -62,8 +63,8 @@ impl VerbHandler<'_> {
                     urls: requested_action.urls,
                     ..ToolCall::default()
                 };
-                // The request names no command, file or address, so a person can decide only by its
-                // title.
+                // The request for permission names no command, file or address, so a person can
+                // judge it only by its title.
                 if tool.kind == ToolKind::Other && tool.object().is_none() {
                     tool.arguments =
                         Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
@@ -107,8 +108,9 @@ impl VerbHandler<'_> {
         self.wait_for_answer(input.attempt, input.id, wait_ms).await
     }
 
-    /// Records that the agent continues with an assumption instead of an answer, if the caller has
-    /// made one. Returns the remaining time to wait, which is then 0.
+    /// If the caller states an assumption, records that the agent continues with that assumption
+    /// instead of an answer. Returns the time for which the caller still has to wait: 0 with an
+    /// assumption, `wait_ms` without.
     async fn continue_without_answer(
         &self,
         attempt: AttemptId,
@@ -127,8 +129,8 @@ impl VerbHandler<'_> {
             approval: id,
             assumed,
         };
-        // The call's idempotency key was already used for the question itself, so this command has
-        // none.
+        // This command has no idempotency key, because the call's key was already used for the
+        // question itself.
         match self
             .engine()
             .submit_async(Request {
@@ -165,7 +167,8 @@ impl VerbHandler<'_> {
             board_changes.mark_unchanged();
             let board = self.board();
             let live = board.attempts.get(&attempt);
-            // An attempt may also wait for questions of earlier attempts at the same task.
+            // An attempt may also wait for the answer to a question of an earlier attempt at the
+            // same task.
             let is_own = |approval: &regatta_core::approval::Approval| {
                 approval.attempt == attempt
                     || (approval.is_question()
@@ -195,8 +198,8 @@ impl VerbHandler<'_> {
                     attempt,
                     approval: id,
                 };
-                // If this fails, the agent only gets the answer a second time, so the call succeeds
-                // anyway.
+                // If recording fails, the only consequence is that the agent gets the answer a
+                // second time. So the call succeeds anyway.
                 if let Err(error) = self
                     .engine()
                     .submit_async(Request {
@@ -206,7 +209,9 @@ impl VerbHandler<'_> {
                     })
                     .await
                 {
-                    tracing::warn!(%id, %error, "could not record that the attempt has read the answer to its request");
+                    tracing::warn!(
+                        "could not record that attempt {attempt} has read the answer to its request {id}; the agent gets the answer a second time: {error}"
+                    );
                 }
             }
             if view.answered
@@ -250,8 +255,8 @@ impl VerbHandler<'_> {
             .collect()
     }
 
-    /// Answers an attempt with everything that it should know before it begins: its task, its
-    /// mission, the other attempts, and the latest landings.
+    /// Returns the briefing of an attempt, which is everything that its agent should know before it
+    /// begins: the task, the mission, the other attempts, and the latest landings.
     pub(super) async fn briefing(&self, input: input::AttemptIdInput) -> Reply<BriefingView> {
         let id = input.attempt;
         let attempt = self.require_live_attempt(id)?;

@@ -1,9 +1,10 @@
-//! Restricts the calls of an attempt to its own task, claims and channels. A lead may also act on
-//! the tasks of its mission.
+//! Restricts the API calls of an attempt (one run of an agent on a task) to its own task, claims
+//! (leases on files and other things) and channels. A lead may also act on the tasks of its
+//! mission.
 //!
 //! Every call with an attempt's token is checked here before it is carried out. Forbidden calls are
 //! refused. Fields that identify the caller are filled in from the token and never taken from the
-//! input. An attempt's program may be hostile, because it reads texts of strangers.
+//! input. An attempt's program may become hostile, because it reads texts of strangers.
 
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::approval::AnswerScope;
@@ -17,18 +18,19 @@ use regatta_core::task;
 
 use super::*;
 
-/// Maximum number of claims that an attempt may acquire in addition to the claim on its task's
-/// files.
+/// Maximum number of claims (leases on files or other things) that an attempt may acquire in
+/// addition to the claim on its task's files.
 const MAX_CLAIMS: usize = 32;
-/// Maximum lifetime of a claim that an attempt acquires, until it is renewed.
+/// Maximum time that a claim (a lease on files or other things) of an attempt is valid without
+/// being renewed.
 const MAX_TTL_MS: u64 = 30 * 60_000;
-/// Maximum time that a call of an attempt can wait.
+/// Maximum time that a call with the token of an attempt can wait for something, such as an answer.
 const MAX_ATTEMPT_WAIT_MS: u64 = 10 * 60_000;
 /// Number of backlog tasks above which attempts cannot add tasks to a project.
 const MAX_BACKLOG_TASKS: usize = 200;
-/// Label that only Regatta itself may use.
+/// The label of a message that only Regatta itself may use.
 const RESERVED_LABEL: &str = "coord:merge";
-/// Prefix of labels that say to which lead a message is addressed.
+/// The prefix of message labels that name the lead to whom the message is addressed.
 const LEAD_LABEL_PREFIX: &str = "lead:";
 
 /// The attempt that makes a call.
@@ -44,7 +46,7 @@ impl VerbHandler<'_> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
-        // The attempt existed when its token was checked, but it may have ended since.
+        // The attempt existed when its token was checked, but may have ended since then.
         let attempt = self.board().attempts.get(id).cloned();
         let caller = CallingAttempt {
             attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?,
@@ -160,7 +162,7 @@ impl VerbHandler<'_> {
                         403,
                         "not_yours",
                         format!("only Regatta may use the label {label}"),
-                        "send it without that label",
+                        "send the message without that label",
                     ));
                 }
                 if input
@@ -172,7 +174,7 @@ impl VerbHandler<'_> {
                         403,
                         "not_yours",
                         format!("only Regatta may use the label {RESERVED_LABEL}"),
-                        "send it without that label",
+                        "send the message without that label",
                     ));
                 }
                 Call::MsgSend(input::MsgSend {
@@ -249,7 +251,8 @@ impl VerbHandler<'_> {
                     ..input
                 })
             }
-            // regatta-core checks that the lead may take this task into its mission.
+            // Without a mission in the input, the mission that the caller leads is used.
+            // regatta-core checks that the caller may take this task into that mission.
             Call::MissionAdopt(input) => Call::MissionAdopt(input::MissionAdopt {
                 mission: None,
                 ..input
@@ -283,17 +286,18 @@ impl VerbHandler<'_> {
                 caller.require_take_or_return(&self.task_view(input.task).await?.task, &input)?;
                 Call::TaskAssign(input)
             }
-            // regatta-core checks that the task is offered to this agent.
+            // Only fill in the caller's agent here, because regatta-core checks that the task is
+            // offered to that agent.
             Call::TaskAccept(input) => Call::TaskAccept(caller.with_own_agent(input)),
             Call::TaskReject(input) => Call::TaskReject(caller.with_own_agent(input)),
-            // The table of verbs allows attempts no other verbs. If such a call arrives
-            // nevertheless, it is refused.
+            // The table of API verbs allows attempts no verbs other than those above. If a call of
+            // another verb arrives nevertheless, refuse the call.
             other => return Err(not_yours(&format!("the verb {}", other.verb().name))),
         })
     }
 
-    /// Checks that an attempt may read a message: it is in one of the attempt's channels, or its
-    /// agent has sent or received it.
+    /// Checks that an attempt may read a message. The message must be in one of the attempt's
+    /// channels, or the attempt's agent must have sent or received the message.
     async fn require_readable_message(
         &self,
         caller: &CallingAttempt,
@@ -307,9 +311,9 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Restricts in which channel an attempt reads messages. It may read its own channels, its own
-    /// messages in another agent's mailbox, and the thread of a message that it may read. Without a
-    /// channel, it reads its project's channel.
+    /// Restricts the channels in which an attempt reads messages. The attempt may read its own
+    /// channels, its own messages in another agent's mailbox, and the thread of a message that the
+    /// attempt may read. If the call names no channel, the attempt reads its project's channel.
     async fn restrict_message_filter(
         &self,
         caller: &CallingAttempt,
@@ -336,8 +340,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Checks that an attempt may see the thing with this id: itself, its agent, its mission, a
-    /// task of its project, or its own requests.
+    /// Checks that an attempt may see the thing with this id. The attempt may see itself, its
+    /// agent, its mission, the tasks of its project, and its own requests.
     async fn require_visible(&self, caller: &CallingAttempt, id: &str) -> Result<(), Problem> {
         let is_visible = match self.resolve_reference(id, &resolve_id::SHOW)? {
             Reference::Agent(name) if name == caller.attempt.agent => true,
@@ -347,7 +351,7 @@ impl VerbHandler<'_> {
             Reference::Task(task) => {
                 self.task_view(task).await?.task.project == caller.attempt.project
             }
-            // A lead may see the requests of its mission's workers, because it answers their
+            // A lead may see the requests of its mission's workers, because the lead answers their
             // questions.
             Reference::Approval(id) => self.find_approval(id).await?.is_some_and(|found| {
                 found.attempt == caller.attempt.id
@@ -365,8 +369,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the task that a call is about, for verbs with which a lead directs other tasks; `None`
-/// for all other verbs.
+/// Returns the task that a call is about, if the call is one with which a lead (an agent that leads
+/// other agents) directs other tasks. Returns `None` for all other calls.
 fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
         Call::TaskAssign(input) => input.task,
@@ -380,8 +384,8 @@ fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
 }
 
 impl CallingAttempt {
-    /// Checks that an agent takes an unassigned task for itself, or gives back a task that it has
-    /// not begun.
+    /// Checks that a call assigns an unassigned task to the caller's own agent, or gives back a
+    /// task that this agent has not begun.
     fn require_take_or_return(
         &self,
         task: &Task,
@@ -416,11 +420,12 @@ impl CallingAttempt {
         ))
     }
 
-    /// Checks that the caller is a lead who answers a question of its own workers. Permission
-    /// requests are decided only by people.
+    /// Checks that the caller is a lead (an agent that leads other agents) who answers a question
+    /// of its own workers. Only people can answer requests for permission.
     fn require_may_answer(&self, board: &Board, input: &input::InboxAnswer) -> Result<(), Problem> {
         let approval = board.approvals.get(&input.id);
-        // The request is checked and not the asking attempt, because that attempt may have ended.
+        // Read the mission from the request and not from the attempt that made the request, because
+        // that attempt may have ended.
         let is_own_worker = approval.is_some_and(|approval| {
             approval.attempt != self.attempt.id
                 && approval.mission.is_some()
@@ -460,8 +465,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that a lead may direct this task: it belongs to the lead's mission, or to its project
-    /// if it leads no mission.
+    /// Checks that a lead (an agent that leads other agents) may direct this task. The task must
+    /// belong to the lead's mission or, if the lead has no mission, to the lead's project.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
         let is_in_scope = |task: &Task| {
             task.project == self.attempt.project
@@ -474,8 +479,9 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that the attempt itself acquired this claim. The claim on the files of its task
-    /// cannot be given up, because others could then write the same files.
+    /// Checks that the attempt itself acquired this claim (lease). The attempt cannot release the
+    /// automatic claim on the files of its task, because other attempts could then write the same
+    /// files.
     fn require_holds_claim(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
             Some(held) if held.owner == self.claim_owner() && held.ttl_ms.is_some() => Ok(()),
@@ -494,8 +500,9 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that an attempt may claim these URIs: files of its project, ports, and its own task,
-    /// workspace and agent name. URIs that protect people's work or the trunk are refused.
+    /// Checks that an attempt may claim (lease) the things with these URIs. The attempt may claim
+    /// files of its project, ports, and its own task, workspace and agent name. URIs that protect
+    /// people's work or the trunk are refused.
     fn require_claimable(&self, uris: &[Uri]) -> Result<(), Problem> {
         let (project, task, agent) = (
             &self.attempt.project,
@@ -527,18 +534,19 @@ impl CallingAttempt {
         Ok(())
     }
 
-    /// Returns whether a pattern matches only single files or one directory; a lead may also claim
-    /// everything below a directory. An attempt cannot claim a whole project or its top directory,
-    /// because no other task could then start. The attempt's own files are claimed for it anyway.
+    /// Returns whether an attempt may claim the files that a pattern matches: single files or one
+    /// directory or, for a lead, everything below a directory. An attempt cannot claim a whole
+    /// project or its top directory, because no other task could then start. The files of the
+    /// attempt's own task are claimed automatically.
     fn is_bounded(&self, path: &str) -> bool {
         let has_wildcard = |segment: &str| segment.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();
         !has_wildcard(top) && (self.is_lead || !path.split('/').any(|segment| segment == "**"))
     }
 
-    /// Checks that an attempt may read a channel: its project's channel and channels whose names
-    /// begin with the project's name, the channels of its mission and task, and its agent's
-    /// mailbox.
+    /// Checks that an attempt may read a channel. The attempt may read its project's channel and
+    /// channels whose names begin with the project's name, the channels of its mission and task,
+    /// and its agent's mailbox.
     fn require_may_read(&self, channel: &ChannelName) -> Result<(), Problem> {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
@@ -563,8 +571,8 @@ impl CallingAttempt {
         ))
     }
 
-    /// Checks that an attempt may post to a channel: to every channel that it may read, and to
-    /// every agent's mailbox.
+    /// Checks that an attempt may post to a channel. The attempt may post to every channel that it
+    /// may read, and to every agent's mailbox.
     fn require_may_post(&self, channel: &ChannelName) -> Result<(), Problem> {
         if bus::addressee(channel).is_some() {
             Ok(())
@@ -573,8 +581,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Returns the agent in whose name an attempt posts: its own agent, or an agent below it such
-    /// as `claude-1/helper`.
+    /// Returns the agent in whose name an attempt posts a message: the attempt's own agent, such as
+    /// `claude-1`, or an agent below that one, such as `claude-1/helper`.
     fn posting_agent(&self, requested: Option<AgentName>) -> Result<AgentName, Problem> {
         let own_agent = &self.attempt.agent;
         match requested {
@@ -597,8 +605,8 @@ impl CallingAttempt {
         input: input::TaskAdd,
     ) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
-        // All fields are listed here, so that the compiler demands a decision about every new
-        // field.
+        // List all fields, so that the compiler reports every new field and somebody decides
+        // whether attempts may set it.
         let input::TaskAdd {
             project,
             subject,
@@ -639,7 +647,7 @@ impl CallingAttempt {
         let has_commands = !validation.tests.is_empty() || !validation.lint.is_empty();
         if !self.is_lead && has_commands {
             return refuse(
-                "only people and leads may give a task commands to check it",
+                "only people and leads may give a task commands that check its work",
                 "describe the test in the description",
             );
         }
@@ -685,6 +693,6 @@ fn not_yours(target: &str) -> Problem {
         403,
         "not_yours",
         format!("this attempt's token does not allow {target}"),
-        "it allows its own task, its own claims and the channels of its project",
+        "use the token only for the attempt's own task, its own claims and the channels of its project",
     )
 }

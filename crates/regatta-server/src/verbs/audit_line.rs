@@ -52,8 +52,8 @@ impl PendingAuditLine {
             return;
         };
         match result {
-            // A poll that gets no task is not recorded, because it changes nothing and there are
-            // thousands of them.
+            // A poll for work that gets no task is not recorded, because such a poll changes
+            // nothing and there are thousands of them.
             Ok(VerbAnswer {
                 data: AnswerData::TaskPoll(granted),
                 ..
@@ -68,8 +68,8 @@ impl PendingAuditLine {
 impl Drop for PendingAuditLine {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            // A poll whose caller disconnects is not recorded, because the caller has not got a
-            // task.
+            // A poll for work whose caller disconnects is not recorded, because the caller did not
+            // get a task.
             if line.verb != "task.poll" {
                 self.shared.audit.append_now(line);
             }
@@ -77,8 +77,8 @@ impl Drop for PendingAuditLine {
     }
 }
 
-/// Writes an audit line for a change that is made without a verb. `verb` names the kind of change,
-/// `about` its subject.
+/// Writes an audit line for a change that is made without an API verb, such as a sign-in. `verb`
+/// names the kind of change, and `about` the thing that changed.
 pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
     principal: &Principal,

@@ -1,7 +1,8 @@
-//! Verbs for bridges to chat services, and for the conversations in them.
+//! Implements the API verbs for bridges (connections of agents to chat services), and for the
+//! conversations in these services.
 //!
 //! The server reaches the bridges only through [`BridgeControl`](crate::BridgeControl).
-//! Conversations are read from the board.
+//! Conversations are read from the board (the daemon's state in memory).
 
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_core::conversation::Conversation;

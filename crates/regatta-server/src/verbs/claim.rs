@@ -1,8 +1,9 @@
-//! Verbs for claims (leases on files and other things): acquire, renew, list and check.
+//! Implements the API verbs for claims (leases on files and other things): acquire, renew, list and
+//! check.
 //!
 //! A claim that an attempt acquires belongs to the attempt and ends with it. Every other claim
-//! belongs to an agent. If a caller waits for a claim, the engine answers when the claim is free;
-//! the rules about conflicts and deadlocks are in `regatta_core::claim`.
+//! belongs to an agent. If a caller waits for a claim, the engine answers as soon as the claim is
+//! granted. The rules about conflicts and deadlocks are in `regatta_core::claim`.
 
 use regatta_api::view::WorkClaimView;
 
@@ -12,8 +13,8 @@ use super::*;
 
 impl VerbHandler<'_> {
     pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> Reply<GrantedClaim> {
-        // A claim that an attempt acquires is owned by the attempt, so that it ends with the
-        // attempt.
+        // A claim (lease) that an attempt acquires belongs to the attempt, so that the claim ends
+        // together with the attempt.
         let owner = match &self.principal {
             Principal::Attempt { id, .. } => ClaimOwner::Attempt(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {

@@ -1,4 +1,5 @@
-//! Verbs for the daemon itself: shutdown, sign-in codes, access tokens, unused names, and backups.
+//! Implements the API verbs for the daemon itself: shutdown, sign-in codes, access tokens, unused
+//! names, and backups.
 
 use regatta_api::live_view::SignInView;
 use regatta_api::view::{NameAnswer, NewTokenView};
@@ -6,7 +7,7 @@ use regatta_api::view::{NameAnswer, NewTokenView};
 use super::*;
 
 impl VerbHandler<'_> {
-    /// Stops all agents unless they are to be kept, and then the daemon. If an agent cannot be
+    /// Stops all agents (unless `keep_agents` is set), and then the daemon. If an agent cannot be
     /// stopped, the daemon stays up and the call fails (P10).
     pub(super) async fn down(&self, input: input::DownInput) -> Reply<u32> {
         if !input.keep_agents {
@@ -32,8 +33,8 @@ impl VerbHandler<'_> {
         reply(self.board().revision, std::process::id())
     }
 
-    /// Creates a code with which a browser signs in. The browser gets the rights of the caller's
-    /// token.
+    /// Creates a code with which a browser signs in. The browser then has the rights of the
+    /// caller's token.
     pub(super) async fn open(&self, _: input::EmptyInput) -> Reply<SignInView> {
         require_read_all(
             &self.principal,
@@ -73,7 +74,7 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Creates an access token. The file of tokens is written on a thread that may block.
+    /// Creates an access token. The file with the tokens is written on a thread that may block.
     pub(super) async fn token_add(&self, input: input::TokenAdd) -> Reply<NewTokenView> {
         let (shared, wall) = (self.shared.clone(), self.engine().now().unix_ms);
         let name = input.name.clone();
@@ -95,10 +96,12 @@ impl VerbHandler<'_> {
         reply(self.board().revision, Done::Done)
     }
 
-    /// Returns generated names that nobody uses at present. They are not reserved.
+    /// Returns generated names that nobody uses at present. The names are not reserved, so somebody
+    /// else may start to use them.
     pub(super) async fn name(&self, input: input::NameQuery) -> Reply<NameAnswer> {
         let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
-        // The number makes two callers at the same revision get different names.
+        // Names are generated from the present revision (number of the last event) and this number,
+        // so two callers at the same revision get different names.
         let request_number = self
             .shared
             .name_requests

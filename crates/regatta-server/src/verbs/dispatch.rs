@@ -1,4 +1,4 @@
-//! Passes each call to the implementation of its verb.
+//! Passes each call to the implementation of its verb (API operation).
 //!
 //! The table in `regatta_api::verb` names the method of [`VerbHandler`] that implements each verb.
 //! Simple verbs are implemented here: their input becomes a command, and the answer shows its
@@ -12,7 +12,7 @@ use regatta_core::policy::PolicyRule;
 
 use super::*;
 
-/// Runs the implementation of the verb that a call names.
+/// Runs the implementation of the API verb that a call names.
 pub(super) async fn dispatch(
     shared: &Arc<ServerState>,
     call: Call,
@@ -34,9 +34,9 @@ pub(super) async fn dispatch(
     Ok(regatta_api::dispatch_call!(handler, call))
 }
 
-/// Returns the condition of a call with If-Match: its target has not changed since the revision
-/// `since`. Calls that do not support a condition are refused, because ignoring the condition would
-/// be worse.
+/// Returns the condition of a call with the header If-Match, which is that the call's target has
+/// not changed since the revision (number of an event) `since`. Returns an error for a call that
+/// does not support conditions, because its caller relies on the condition.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = call.condition_subject().ok_or_else(|| {
         Problem::new(

@@ -1,7 +1,7 @@
-//! Verbs that show or set up everything that the daemon manages (the fleet): status, graph, limits,
-//! projects and agents.
+//! Implements the API verbs that show or set up the fleet (everything that the daemon manages):
+//! status, graph, limits, projects and agents.
 //!
-//! Settings files that were just saved are applied before such a call is answered, so that the
+//! Before such a call is answered, settings files that were just saved are applied, so that the
 //! answer agrees with them.
 
 use regatta_api::live_view::MissionProgress;
@@ -26,8 +26,8 @@ fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
 }
 
 impl VerbHandler<'_> {
-    /// Checks that a project exists if the caller names one. Otherwise the empty answer would look
-    /// like that of an empty project.
+    /// If the caller names a project, checks that the project exists. Without this check, the
+    /// answer for an unknown project would look like the answer for a project without any content.
     pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
         named.map_or(Ok(()), |project| {
             self.resolve_project(Some(project.clone())).map(|_| ())
@@ -295,8 +295,8 @@ impl VerbHandler<'_> {
         reply(revision, view)
     }
 
-    /// Returns an unused project name that is made from a directory's name. If another project has
-    /// that name, a number is added.
+    /// Makes a project name from a directory's name. If another project already has that name, adds
+    /// a number.
     pub(super) fn unused_project_name(&self, top: &std::path::Path) -> ProjectName {
         let folder = top
             .file_name()
@@ -353,8 +353,8 @@ impl VerbHandler<'_> {
                 app_server: true,
             },
         };
-        // An agent with labels runs on runners (other machines), and the daemon cannot check their
-        // programs.
+        // An agent with labels runs on runners (other machines). The daemon cannot check whether
+        // the agent's program is installed there.
         if !input.anyway && input.profile.labels.is_empty() {
             let (agents, runtime, profile) = (
                 self.engine().agents().clone(),

@@ -1,5 +1,5 @@
-//! Verbs for hooks (rules that run a command on a message or event): add, list, test, pause, resume
-//! and log.
+//! Implements the API verbs for hooks (rules that run a command on a message or event): add, list,
+//! test, pause, resume and log.
 //!
 //! The module `regatta_core::hook` decides when a hook runs; regatta-engine runs its command.
 
@@ -15,7 +15,8 @@ use super::*;
 impl VerbHandler<'_> {
     pub(super) async fn hook_add(&self, input: input::HookAdd) -> Reply<HookView> {
         let board = self.board();
-        // If the caller names no project, the hook belongs to the project of its channel.
+        // If the caller names no project, the hook belongs to the project of the channel that
+        // triggers the hook.
         let project_of_channel = match &input.trigger {
             HookTrigger::Message {
                 channel: Some(channel),

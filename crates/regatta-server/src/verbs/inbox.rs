@@ -1,5 +1,5 @@
-//! Verbs with which people decide and control: the inbox, policy, budgets, cost, messages to
-//! agents, pauses and retries.
+//! Implements the API verbs with which people decide and control: the inbox, policy, budgets, cost,
+//! messages to agents, pauses and retries.
 //!
 //! The module `regatta_core::inbox` decides which items are in the inbox.
 
@@ -58,8 +58,8 @@ impl VerbHandler<'_> {
                 let (revision, _) = self.run(Command::ResumeMission { mission }).await?;
                 reply(revision, ResumeAnswer::Mission(Done::Done))
             }
-            // A provider (such as `anthropic`) that gets no work until a person acts is resumed by
-            // its own name.
+            // The id can also be the name of a provider, such as `anthropic`, whose agents get no
+            // work until a person acts.
             Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
                 let (revision, _) = self
                     .run(Command::ResumeAgent {
@@ -143,7 +143,7 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Returns all inbox items, also those that are snoozed.
+    /// Returns all inbox items, including those that are hidden for some time.
     fn inbox_items(&self) -> Vec<InboxView> {
         InboxView::list(&self.board(), None, self.engine().now())
     }
@@ -163,8 +163,8 @@ impl VerbHandler<'_> {
         };
         let (revision, answered) = match self.run(command).await {
             Ok((revision, CommandOutcome::Decided(answered))) => (revision, answered),
-            // Repeating a request of an older version of Regatta by its idempotency key gives this
-            // outcome.
+            // An older version of Regatta stored this outcome for an idempotency key. A repeated
+            // request with that key gets the stored outcome.
             Ok((revision, CommandOutcome::Done)) => (revision, vec![approval]),
             Ok(other) => return Err(unexpected_outcome(&other.1)),
             Err(late) if late.code == "already_answered" => {
@@ -172,8 +172,8 @@ impl VerbHandler<'_> {
             }
             Err(problem) => return Err(problem),
         };
-        // An answer with a wider reach than this one request has added a rule to the policy. All
-        // added rules are reported.
+        // An answer that applies to more than this one request has added a rule to the policy.
+        // Report all added rules.
         let mut rules: Vec<String> = Vec::new();
         let mut decided = None;
         for id in &answered {
@@ -211,8 +211,9 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Returns an agent's request, from the board or from the store. The board may have removed it
-    /// together with its task, because an answer may let the task land.
+    /// Returns an agent's request from the board (the daemon's state in memory) or from the store.
+    /// The board may have removed the request together with its task, because an answer can be the
+    /// last thing that a task needs to land.
     pub(super) async fn find_approval(&self, id: ApprovalId) -> Result<Option<Approval>, Problem> {
         match self.board().approvals.get(&id) {
             Some(found) => Ok(Some(Approval::clone(found))),
@@ -220,8 +221,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Adds to a refusal the name of the person or agent that answered the request before. If the
-    /// attempt has ended, only the store knows that name.
+    /// Adds to an error the name of the person or agent that answered the request first. If the
+    /// attempt that made the request has ended, the name is read from the store.
     async fn already_answered(&self, id: ApprovalId, problem: Problem) -> Problem {
         if self.board().approvals.contains_key(&id) {
             return problem;
@@ -236,7 +237,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the other open requests that ask for exactly the same as this request.
+    /// Returns the other open requests that ask for exactly the same thing as the request `id`.
     fn identical_requests(&self, id: ApprovalId) -> Vec<ApprovalId> {
         let items = self.inbox_items();
         let Some(group_key) = items

@@ -1,5 +1,5 @@
-//! Verbs for finished work and the landing queue: land, show, hold, send back, drop, take over, and
-//! undo.
+//! Implements the API verbs for finished work and for the landing queue (finished work that waits
+//! to be merged): land, show, hold, send back, drop, take over, and undo.
 //!
 //! The order of the queue and the trial merges are decided in `regatta_core::landing`.
 
@@ -16,11 +16,11 @@ use regatta_core::task;
 
 use super::*;
 
-/// Number of past landings that the verb `queue` returns.
+/// Number of ended landings (merges of tasks' work) that the API verb `queue` returns.
 const MAX_PAST_LANDINGS: usize = 100;
 
-/// Returns the error for a request to compare a task's work with its last review, if the task was
-/// never sent back.
+/// Returns the error for a request to show the changes since a task's work was sent back, if the
+/// work was never sent back.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
     let what = format!("{id} was never sent back, so there is no earlier version to compare with");
     Problem::new(
@@ -42,10 +42,11 @@ impl VerbHandler<'_> {
             if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
                 return Err(Problem::from(&taken_back));
             }
-            // the task has landed already, so a repeated request succeeds
+            // The task has already landed, so the request is a repetition and succeeds.
             return reply(self.board().revision, self.task_view(id).await?);
         }
-        // If a person has taken the task over, landing it also finishes that person's work.
+        // If a person has taken the task over, merging the task's work also ends the person's
+        // attempt at the task.
         let board = self.board();
         let by_hand = board
             .tasks
@@ -89,8 +90,8 @@ impl VerbHandler<'_> {
         self.run_on_task(id, command).await
     }
 
-    /// Returns the task that a workspace belongs to. The workspace is named by the task's id, the
-    /// attempt's id, or the directory's path.
+    /// Returns the task to which a workspace belongs. `named` is the id of the task or of the
+    /// attempt, or the path of the workspace.
     async fn task_of_workspace(&self, named: &str) -> Result<TaskId, Problem> {
         if let Ok(task) = named.parse() {
             return Ok(task);
@@ -183,8 +184,8 @@ impl VerbHandler<'_> {
 
     pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
-        // The trunk is compared again first, so that its present commit is accepted and not that of
-        // an earlier comparison.
+        // First compare the trunk with the recorded commits again, so that the trunk's present
+        // commit is accepted and not the commit of an earlier comparison.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = run_blocking(move || engine.compare_trunk(&name)).await?;
         self.run_and_confirm(Command::AcceptTrunk { project, tip })
@@ -221,8 +222,8 @@ impl VerbHandler<'_> {
         let id: TaskId = parse_id(&input.id)?;
         let task = self.task_view(id).await?.task;
         let Some(work) = task.submission.clone() else {
-            // Work that failed its checks was not submitted to the queue, but it is kept and can be
-            // shown.
+            // Work that failed its checks was not added to the queue. But the work is saved, so its
+            // diff can be shown.
             let attempts = self
                 .read_history(move |history| history.attempts_of(id))
                 .await?;
@@ -269,8 +270,8 @@ impl VerbHandler<'_> {
         reply(board.revision, view)
     }
 
-    /// Returns the diff of an attempt's kept work: all of it, or only the files that its task may
-    /// change.
+    /// Returns the diff of the work of an attempt that Regatta has saved. With `all`, the diff
+    /// contains all changed files, and otherwise only the files that the task may change.
     async fn kept_work_diff(
         &self,
         task: &Task,
@@ -287,7 +288,7 @@ impl VerbHandler<'_> {
             self.engine().git().clone(),
             ProjectRepo::from_project(&project),
         );
-        // Attempts that share a workspace also share the ref that keeps their work.
+        // Attempts that share a workspace also share the git ref under which their work is saved.
         let workspace = attempt.workspace();
         let found = run_blocking(move || {
             let Some(kept) = git.kept_work(&repo, workspace)? else {
@@ -328,8 +329,9 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Takes finished work out of the queue for good. The work is kept under a ref in Regatta's own
-    /// repository, so that it is not lost. A failed task is only removed from the inbox.
+    /// Removes finished work from the landing queue for good. The work is kept under a ref in
+    /// Regatta's own repository, so that it is not lost. If the task has failed, only removes the
+    /// task from the inbox.
     pub(super) async fn drop_work(&self, input: input::IdWithText) -> Reply<TaskView> {
         let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;
@@ -351,8 +353,8 @@ impl VerbHandler<'_> {
             .await
     }
 
-    /// Lets a person continue a task: starts an attempt in the person's name and creates its
-    /// workspace.
+    /// Lets a person continue a task: starts an attempt in the person's name, and creates a
+    /// workspace for this attempt.
     pub(super) async fn takeover(&self, input: input::IdInput) -> Reply<TaskView> {
         let id: TaskId = parse_id(&input.id)?;
         let task = self.task_view(id).await?.task;
@@ -379,7 +381,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Starts a landing that reverts the landed work of a task. The task is named by its id, or by
+    /// Starts a landing (merge) that reverts the landed work of a task. `id` is the task's id, or
     /// the commit of its work.
     pub(super) async fn undo(&self, input: input::IdInput) -> Reply<TaskView> {
         let id = self.resolve_undo_target(&input.id).await?;

@@ -1,8 +1,8 @@
-//! Verbs for missions with a lead (an agent that breaks a goal into tasks), for the router that
-//! reads commands in messages, and for guides.
+//! Implements the API verbs for missions with a lead (an agent that breaks a goal into tasks), for
+//! the router (which reads commands in messages), and for guides.
 //!
-//! Missions that start from a plan are in the module `task`; the lead is chosen in
-//! `regatta_core::lead`.
+//! The module `task` has the verbs for missions that start from a plan. The module
+//! `regatta_core::lead` chooses the lead.
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};
@@ -113,7 +113,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the mission that the caller leads, if its token belongs to the lead of a mission.
+    /// Returns the mission that the caller leads, or `None` if the caller's token does not belong
+    /// to the lead of a mission.
     pub(super) fn led_mission(&self) -> Option<MissionId> {
         let Principal::Attempt {
             id, is_lead: true, ..

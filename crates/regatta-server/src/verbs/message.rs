@@ -1,9 +1,10 @@
-//! Verbs for messages: post messages to channels, read them, wait for them, and read their
-//! attachments.
+//! Implements the API verbs for messages: post messages to channels, read them, wait for them, and
+//! read their attachments.
 //!
-//! Messages are read from the store, because the board has only their number and how far each agent
-//! has read. The module `attempt_scope` restricts the channels that an attempt may name; this
-//! module also leaves out single messages that the caller must not read.
+//! Messages are read from the store, because the board (the daemon's state in memory) has only
+//! their number and how far each agent has read. The module `attempt_scope` restricts the channels
+//! that an attempt may name; this module also leaves out single messages that the caller must not
+//! read.
 
 use regatta_api::view::{AttachmentView, UnreadView};
 use regatta_core::bus::Message;
@@ -14,15 +15,15 @@ use crate::attachments::{self, AttachmentSources};
 
 use super::*;
 
-/// Maximum number up to which unread mentions are counted.
+/// Number of unread mentions at which the count stops.
 const MAX_COUNTED_MENTIONS: usize = 1_000;
 
 impl VerbHandler<'_> {
     pub(super) async fn msg_send(&self, input: input::MsgSend) -> Reply<Message> {
         let sender = match (&self.principal, input.agent) {
             (_, None) => self.actor.clone(),
-            // A message must show its real sender, so a hook's command can post only as its own
-            // agent or as one below it.
+            // A message must show its real sender. So a hook's command can post only as the hook's
+            // agent, or as an agent below that one such as `claude-1/helper`.
             (Principal::Firing { agent: own, .. }, Some(agent))
                 if !bus::is_same_or_below(&agent, own) =>
             {
@@ -81,8 +82,8 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns the message that a reply answers. The reply must be in the same channel, or in the
-    /// mailbox of the other person or agent.
+    /// Returns the message to which a new message replies. The reply must be posted to the same
+    /// channel, or to the mailbox of the other person or agent.
     async fn message_replied_to(
         &self,
         replied_to: MessageId,
@@ -109,8 +110,8 @@ impl VerbHandler<'_> {
     }
 
     /// Copies the attached files of a message. An attempt can attach files from its workspace, a
-    /// hook's command from its directory, the holder of an access token from the checkouts of
-    /// projects, and the daemon's own user from everywhere.
+    /// hook's command from its working directory, and the holder of an access token from the
+    /// checkouts of projects. The daemon's own user can attach any file.
     async fn store_attachments(&self, paths: Vec<String>) -> Result<Vec<bus::Attachment>, Problem> {
         if paths.is_empty() {
             return Ok(vec![]);
@@ -123,8 +124,8 @@ impl VerbHandler<'_> {
         run_blocking(move || {
             let sources = match principal {
                 Principal::Owner => AttachmentSources::Everywhere,
-                // The command may run in a sandbox, so the daemon must not read files for it that
-                // are outside its directory.
+                // The hook's command may run in a sandbox. So the daemon must not read files for
+                // the command that are outside the command's directory.
                 Principal::Firing { id, .. } => AttachmentSources::Within(
                     engine
                         .board()
@@ -169,7 +170,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_attachment",
                 format!(
-                    "the message {} has {} attachments, so the number is too high",
+                    "the message {} has only {} attachments, so it has no attachment with the given number",
                     input.message,
                     message.attachments.len()
                 ),
@@ -244,7 +245,7 @@ impl VerbHandler<'_> {
         reply(self.board().revision, messages)
     }
 
-    /// Returns the first message of a message's thread.
+    /// Returns the first message of the thread to which a message belongs.
     async fn thread_root(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
         match message {
             None => Ok(None),
@@ -343,9 +344,9 @@ impl VerbHandler<'_> {
         reply(self.board().revision, messages)
     }
 
-    /// Counts an agent's unread messages: in its mailbox, in channels that it has read before, in
-    /// the channels of its work, and in channels where it was mentioned. `msg.read` returns the
-    /// same messages.
+    /// Counts an agent's unread messages in its mailbox, in channels that the agent has read
+    /// before, in the channels of its work, and in channels where it was mentioned. The verb
+    /// `msg.read` returns the same messages.
     pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> Reply<Vec<UnreadView>> {
         let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
@@ -372,8 +373,8 @@ impl VerbHandler<'_> {
                 limit: MAX_COUNTED_MENTIONS,
                 ..MessageFilter::default()
             };
-            // Channels that an attempt cannot read are left out, so that its program does not learn
-            // of them.
+            // For an attempt, channels that it cannot read are left out, so that its program does
+            // not learn that they exist.
             if !is_attempt {
                 let mentioned = history.messages(&mention_filter)?;
                 channels.extend(

@@ -1,9 +1,9 @@
-//! Implements the verbs of the API, such as `task.add`.
+//! Implements the verbs (operations) of the API, such as `task.add`.
 //!
 //! Every interface (HTTP, MCP, web page) calls [`handle`]. It checks the permission, measures the
 //! call, writes the audit log, and passes the call to `dispatch`, which selects the implementation.
-//! An implementation turns its input into a command of regatta-core, or reads from the board or the
-//! store, and builds the answer.
+//! An implementation turns its input into a command of regatta-core, or reads from the board (the
+//! daemon's state in memory) or the store, and builds the answer.
 //!
 //! The rules are in regatta-core. The additional restrictions of attempts are checked in
 //! `attempt_scope`.
@@ -77,13 +77,14 @@ type Reply<T> = Result<VerbAnswer<T>, Problem>;
 /// The answer of any verb.
 pub(crate) type VerbResult = Reply<AnswerData>;
 
-/// Maximum time that any call can wait for something to happen.
+/// Maximum time that a call of any caller can wait for something, such as a message.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// Time limit for one check (such as a test command) if the project's settings give none.
+/// Time limit for one check (such as a test command) if the project's settings contain no time
+/// limit.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// The circumstances of a call: the caller, the place where the request comes from, the name in
-/// which writes are made, and the idempotency key.
+/// The facts about a call besides its input: the caller, the origin of the request, the name under
+/// which changes are recorded, and the idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) principal: Principal,
@@ -92,16 +93,18 @@ pub(crate) struct RequestContext {
     pub(crate) idempotency_key: Option<RequestKey>,
     /// Ids of the caller's trace and span, if it sent them in `traceparent`.
     pub(crate) trace_parent: Option<(String, String)>,
-    /// For a conditional call: the revision since which the target must not have changed.
+    /// If the call has a condition (If-Match): the revision (number of an event) since which the
+    /// call's target must not have changed.
     pub(crate) expected_revision: Option<u64>,
     /// The page of a list that the caller wants.
     pub(crate) paging: Paging,
 }
 
-/// Runs a verb for a caller and writes the audit log. All interfaces call this function.
+/// Runs a verb (an API operation) for a caller and writes the audit log. All interfaces call this
+/// function.
 ///
-/// The future is boxed to avoid compiling each verb four times. Without the box, the compiler
-/// copies the code of all verbs into every unit of code generation that polls this future.
+/// The future is boxed so that the code of the verbs is compiled only once. Without the box, the
+/// compiler copies the code of all verbs to each of the four places that use this future.
 pub(crate) fn handle<'a>(
     shared: &'a Arc<ServerState>,
     context: RequestContext,
@@ -169,9 +172,9 @@ async fn handle_inner(
     result
 }
 
-/// Registers an outside agent, which Regatta does not start itself. Operators and runners may do
-/// this, because such an agent is only a name and a limit of tasks. A runner cannot register leads,
-/// because a lead's attempts may do more than the runner's token.
+/// Registers an outside agent, which Regatta does not start itself. Operators and runners may call
+/// this, because such an agent is only a name with a limit of tasks. A runner (another machine)
+/// cannot register leads, because a lead has more rights than the runner's token.
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -244,8 +247,8 @@ async fn register_inner(
     handler.agent_add(registration).await
 }
 
-/// Checks that a caller's token allows a verb (S10). Whether it also allows the verb's target is
-/// checked later.
+/// Checks that a caller's token allows calls of an API verb (S10). A later check decides whether
+/// the token also allows the target of the call, such as a task.
 pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(), Problem> {
     let scope = principal.scope();
     if scope.allows(verb) {
@@ -260,8 +263,8 @@ pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(
     ))
 }
 
-/// Checks that a caller's token allows reading everything. `what` completes the sentence "cannot …"
-/// in the error.
+/// Checks that a caller's token allows reading everything. `what` is the end of the error "a token
+/// with this scope cannot …".
 pub(crate) fn require_read_all(
     principal: &Principal,
     what: &str,
@@ -333,7 +336,7 @@ impl VerbHandler<'_> {
         reply(revision, Done::Done)
     }
 
-    /// Runs a command on a task, and answers with the task as it is afterwards.
+    /// Runs a command on a task, and returns the task as it is after the command.
     async fn run_on_task(&self, id: TaskId, command: Command) -> Reply<TaskView> {
         let CommandReply {
             revision,
@@ -357,8 +360,8 @@ impl VerbHandler<'_> {
             .map_err(|error| problem_from_failure(CommandFailure::Store(error)))
     }
 
-    /// Builds the view of a task, with the time since its attempt's program last gave a sign of
-    /// life.
+    /// Builds the view of a task, including the time since the program of its attempt last wrote or
+    /// received something.
     fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|id| {
@@ -441,8 +444,8 @@ fn reply<T>(revision: u64, data: T) -> Reply<T> {
 }
 
 fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
-    // If an idempotency key was used for another verb before, the engine returns the stored outcome
-    // of that verb, which does not fit here.
+    // If the caller used the same idempotency key for a different call before, the engine returns
+    // the stored outcome of that call. Such an outcome is unexpected here.
     Problem::new(
         409,
         "key_reused",
@@ -485,7 +488,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     spawn_boxed(Box::new(move || {
-        // Sending fails if the caller has disconnected, and then nobody needs the result.
+        // Sending the result fails only if the caller has disconnected, and then nobody needs the
+        // result.
         let _unsent = sender.send(work());
     }));
     let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
@@ -495,8 +499,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
         .map_err(|_| Problem::new(500, "bug", message, hint))
 }
 
-/// Runs boxed work on a thread that may block. The box makes the compiler build the runtime's code
-/// once instead of once for each of eighty closures.
+/// Runs `work` on a thread that may block. Because `work` is boxed, the compiler builds the
+/// runtime's code only once, instead of once for each of eighty closures.
 fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
     drop(tokio::task::spawn_blocking(work));
 }

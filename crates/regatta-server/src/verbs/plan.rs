@@ -1,7 +1,7 @@
-//! Verbs for plans: an agent turns a goal into a list of tasks, a person sees how the tasks would
-//! run, and starts them.
+//! Implements the API verbs for plans. An agent turns a goal into a list of tasks, and a person
+//! sees how the tasks would run and starts them.
 //!
-//! Planning is itself a task, which returns a report and changes no files. The report is parsed
+//! An agent makes a plan in a task that returns a report and changes no files. The report is parsed
 //! again at each request, so no plan has to be stored.
 
 use regatta_api::live_view::PageAction;
@@ -16,10 +16,11 @@ use serde_json::json;
 
 use super::*;
 
-/// Maximum number of completed tasks from which an estimate is computed.
+/// Maximum number of completed tasks from which the estimate of a plan's duration and cost is
+/// computed.
 const MAX_ESTIMATE_SAMPLES: usize = 500;
-/// Maximum number of lines in the table of file owners. If there are more conflicts, all conflicts
-/// are shown.
+/// Maximum number of lines in the table of file owners. All conflicts are shown, even if there are
+/// more conflicts than this number.
 const MAX_OWNERSHIP_LINES: usize = 60;
 const DEFAULT_WORKERS: u32 = 5;
 
@@ -100,7 +101,8 @@ impl VerbHandler<'_> {
         reply(self.board().revision, view)
     }
 
-    /// Returns the plan that a planning task has made, or how far the task is.
+    /// Returns the plan that a planning task has made, or the progress of the task if it has not
+    /// ended.
     async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
         let live = self.board().tasks.get(&id).map(|task| (**task).clone());
         let (stored, attempts) = self
@@ -115,7 +117,7 @@ impl VerbHandler<'_> {
                 422,
                 "no_plan",
                 what,
-                "ask for one: regatta run \"what should be done\"",
+                "ask for a plan: regatta run \"what should be done\"",
             ));
         };
         let planner = task.agent.clone().or(task.assignee.clone());
@@ -207,7 +209,8 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns a plan with the order, the waves and the agents with which it would run.
+    /// Returns a plan with the order, the waves (groups of tasks that run at the same time) and the
+    /// agents with which the plan would run.
     async fn plan_preview(
         &self,
         name: ProjectName,
@@ -284,7 +287,7 @@ impl VerbHandler<'_> {
                 422,
                 "cycle",
                 what,
-                "remove one of the dependencies between these tasks",
+                "remove one of the dependencies because of which these tasks wait for each other",
             )
         })?;
         let waves = ownership.steps.iter().map(|plan_step| match plan_step.sub {
@@ -405,7 +408,8 @@ fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
         .cloned()
 }
 
-/// Returns a project from `board`. Its name may come from an earlier board, so it may be missing.
+/// Returns a project from `board`, or an error if there is no such project. The project may be
+/// missing because its name may come from an earlier board.
 fn require_project_on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
     let no_such_project = || {
         Problem::from(&regatta_core::refusal::Refusal::NoSuchProject {
@@ -478,8 +482,9 @@ fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
     started_by_regatta.map(|agent| agent.name.clone()).collect()
 }
 
-/// Returns a line of the table that says which task owns which files. If tasks of one wave touch
-/// the same files, the task that runs first owns them.
+/// Returns one line of the table that shows which task owns which files. If several tasks of one
+/// wave (a group of tasks that run at the same time) want to change the same files, the task that
+/// runs first owns them.
 fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
     let mut claimants: Vec<(u32, usize)> = owned_pattern
         .sub_waves

@@ -1,7 +1,8 @@
-//! Verbs for past missions: show a mission as it was at a revision, and compare missions.
+//! Implements the API verbs for past missions: show a mission as it was at a revision (number of an
+//! event), and compare missions.
 //!
-//! The engine's timeline reader computes the board at a revision, by applying the event log from
-//! its start again.
+//! The engine's timeline reader computes the board (the daemon's whole state) at a revision by
+//! applying all events of the log up to that revision.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,8 @@ use crate::live;
 
 /// Maximum number of notable moments that a replay shows of a mission.
 const MAX_MARKS: usize = 1_000;
-/// Maximum number of missions in one comparison. In a mission with more than `MAX_TIMELINES` tasks,
-/// activities are not added up.
+/// Maximum number of missions in one comparison. `MAX_TIMELINES` is the number of tasks above which
+/// the activities of a mission's tasks are not added up.
 const MAX_COMPARED_MISSIONS: usize = 8;
 const MAX_TIMELINES: usize = 60;
 
@@ -128,8 +129,9 @@ fn replay_view(
     })
 }
 
-/// Returns the rows of a mission's tasks as they were at a revision. A task that had ended by then
-/// is shown as it ended (J7). A task that did not exist yet is left out.
+/// Returns the rows of a mission's tasks as they were at a revision (number of an event). A task
+/// that had ended before that revision is shown with its final state (J7). A task that did not
+/// exist yet is left out.
 fn task_rows_at(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<TaskRowView> {
     let row = |task: &Task| match (board.tasks.get(&task.id), board.ended_status(task.id)) {
         (Some(then), _) => Some(live::task_row(board, then, now)),
@@ -145,7 +147,8 @@ struct MissionMarks {
     marks: Vec<ReplayMarkView>,
 }
 
-/// Returns the notable moments of a mission, from its start to its end or to the revision `until`.
+/// Returns the notable moments of a mission, from its start to its end or to the revision (number
+/// of an event) `until`.
 fn mission_marks(
     shared: &ServerState,
     id: MissionId,
@@ -208,16 +211,16 @@ fn mission_marks(
         }
     }
     if moments.first == 0 {
-        // The mission exists, but no event of its start was found. So its start must be one of the
-        // events that could not be read.
+        // The mission exists, but the event of its start was not found. So the start must be one of
+        // the events that could not be read.
         match unreadable {
             Some(revision) => moments.first = revision,
             None => return Err(no_mission(id)),
         }
     }
     if moments.marks.len() > MAX_MARKS {
-        // If there are too many moments, only every n-th is kept. The first and the last always
-        // stay.
+        // If there are too many moments, keep only every n-th one, and always the first and the
+        // last.
         let every = moments.marks.len().div_ceil(MAX_MARKS);
         let last = moments.marks.len() - 1;
         let mut nth = 0;
@@ -229,7 +232,7 @@ fn mission_marks(
     Ok(moments)
 }
 
-/// Returns the revision of an event, if the event cannot be read.
+/// Returns the revision (number) of an event if the event cannot be read, and `None` otherwise.
 fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
 }
@@ -318,8 +321,8 @@ fn mission_figures(
         attempts.extend(task_attempts);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    // Activities after the mission's end do not count. For a mission with very many tasks,
-    // activities are not added up at all.
+    // Activities after the mission's end are not counted. For a mission with more than
+    // `MAX_TIMELINES` tasks, no activities are counted, because that would take too long.
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),

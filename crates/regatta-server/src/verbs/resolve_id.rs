@@ -2,7 +2,8 @@
 //! names.
 //!
 //! The forms of ids are defined in `regatta_core::reference`. This module knows which kinds of ids
-//! each verb accepts, and looks up in the board and the store what exists.
+//! each API verb accepts, and looks up in the board (the daemon's state in memory) and in the store
+//! which things exist.
 
 use regatta_core::ids::ApprovalId;
 use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
@@ -10,17 +11,17 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// Maximum number of past landings that are searched for a commit id.
+/// Maximum number of ended landings (merges of tasks' work) that are searched for a commit id.
 const MAX_LANDINGS_SEARCHED: usize = 10_000;
 
-/// The kinds of ids that one verb accepts.
+/// The kinds of ids that one API verb accepts.
 pub(super) struct AcceptedIds {
-    /// The verb as it appears in hints, such as `show` in `regatta show T1`.
+    /// The command that hints show for this API verb, such as `show` in `regatta show T1`.
     pub(super) verb: &'static str,
     pub(super) kinds: &'static [ReferenceKind],
-    /// The kinds of ids whose letter may be left out, as in `7` for `T7`.
+    /// The kinds of ids whose first letter a person may omit, as in `7` for `T7`.
     pub(super) letter_optional: &'static [ReferenceKind],
-    /// Set if the id may also name an ended task or attempt, or a finished mission.
+    /// True if the id may also name an ended task or attempt, or a finished mission.
     pub(super) includes_ended: bool,
 }
 
@@ -104,9 +105,9 @@ const UNDO: AcceptedIds = AcceptedIds {
 };
 
 impl VerbHandler<'_> {
-    /// Finds the thing that `id` names. An id can be ambiguous, so only readings that exist count.
-    /// If none exists, the most likely reading is returned, so that the verb can report what is
-    /// missing.
+    /// Finds the thing that `id` names. An id can have several meanings, for example a task or an
+    /// agent, so only things that exist count. If nothing with this id exists, returns the most
+    /// likely meaning, so that the caller can report which thing is missing.
     pub(super) fn resolve_reference(
         &self,
         id: &str,
@@ -135,8 +136,8 @@ impl VerbHandler<'_> {
         };
         match reference::choose(readings, exists) {
             Ok(found) => Ok(found),
-            // The id may come from another tracker, in which case a task has it as alias (second
-            // name).
+            // The id may come from another issue tracker. In that case a task has this id as its
+            // alias (second name).
             Err(UnclearReference::Missing(found)) => match by_alias() {
                 Some(task) => Ok(task),
                 None => match wrong_kind(id, &found, accepts) {
@@ -195,7 +196,8 @@ impl VerbHandler<'_> {
                     ))
                 }
             },
-            // The id as a task and the id as a commit mean the same task, so it is not ambiguous.
+            // The text can be read as the id of a task and as the id of a commit, but both mean the
+            // same task. So the text is not ambiguous.
             Err(UnclearReference::Ambiguous(found)) => match (&found[0], &landed[..]) {
                 (Reference::Task(task), [landed_task]) if task == landed_task => Ok(*task),
                 _ => Err(ambiguous(id, UNDO.verb, &found)),
@@ -268,7 +270,8 @@ impl VerbHandler<'_> {
         found.ok_or_else(missing)
     }
 
-    /// Returns the task that an agent works on, or an error if it works on none or on several.
+    /// Returns the task that an agent works on, or an error if the agent works on no task or on
+    /// several tasks.
     fn task_of_agent(&self, agent: &AgentName) -> Result<TaskId, Problem> {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
@@ -292,14 +295,14 @@ impl VerbHandler<'_> {
                     409,
                     "which_task",
                     what,
-                    "name one of these tasks instead of the agent",
+                    "give the id of one of these tasks instead of the agent's name",
                 ))
             }
         }
     }
 
-    /// Returns the task that a reference belongs to: the task itself, or the task of a request,
-    /// landing or attempt.
+    /// Returns the task to which a reference (a resolved id) belongs: the task itself, or the task
+    /// of a request, a landing (merge) or an attempt.
     pub(super) async fn task_of_reference(
         &self,
         found: &Reference,
@@ -312,12 +315,12 @@ impl VerbHandler<'_> {
             Reference::Landing(id) => match board.landings.get(id) {
                 Some(landing) => Ok(landing.task),
                 None => {
-                    let what = format!("{id} is not in the queue");
+                    let what = format!("{id} is not in the landing queue");
                     Err(Problem::new(
                         404,
                         "no_such_landing",
                         what,
-                        "see the queue and what landed: regatta queue",
+                        "see the landing queue and the latest landed work: regatta queue",
                     ))
                 }
             },
@@ -355,8 +358,8 @@ fn parse_references(id: &str, accepts: &AcceptedIds) -> Result<Vec<Reference>, P
     })
 }
 
-/// Returns the error for an id such as `Q7` that looks like a kind of id which the verb does not
-/// accept, and was therefore read as the name of an agent.
+/// Returns the error for an id of a kind that the API verb does not accept, such as `Q7`. Such an
+/// id was read as the name of an agent, so the general error would be misleading.
 fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Problem> {
     const KINDS_WITH_LETTER: [ReferenceKind; 6] = [
         ReferenceKind::Task,
@@ -387,7 +390,7 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
         400,
         "ambiguous",
         what,
-        format!("type one of: {}", commands.join(", or ")),
+        format!("type one of these commands: {}", commands.join(", or ")),
     )
 }
 
@@ -411,7 +414,8 @@ pub(super) fn no_such_request(id: ApprovalId) -> Problem {
     )
 }
 
-/// Returns the error for an id of a kind that the verb does not accept.
+/// Returns the error for an id of a kind (such as a mission's id) that the API verb does not
+/// accept.
 pub(super) fn unsupported_kind(found: &Reference, verb: &str) -> Problem {
     let hint = match found {
         Reference::Approval(_) | Reference::Landing(_) if verb != WHY.verb => {

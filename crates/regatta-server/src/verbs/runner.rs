@@ -1,5 +1,5 @@
-//! Verbs for runners (processes on other machines that execute attempts): their reports, and the
-//! calls that the daemon makes to them.
+//! Implements the API verbs for runners (processes on other machines that execute attempts): their
+//! reports, and the calls that the daemon makes to them.
 //!
 //! A runner may be behind a firewall, so it fetches the daemon's calls and sends their answers.
 //! Only the token that registered a runner may act for it.
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Maximum time that a runner's request for the daemon's calls waits while there are none.
+/// Maximum time that a request of a runner (another machine) for the daemon's calls waits while
+/// there are no calls.
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
@@ -45,7 +46,8 @@ impl VerbHandler<'_> {
         reply(revision, self.attempts_on_runner(&input.name))
     }
 
-    /// Returns the attempts that are still on a runner.
+    /// Returns the attempts on a runner (another machine that executes attempts) that have not
+    /// ended yet.
     fn attempts_on_runner(&self, name: &RunnerName) -> Vec<AttemptId> {
         self.board()
             .attempts
@@ -77,8 +79,9 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Renews a runner's session, so that the runner does not count as lost. Returns its attempts,
-    /// because a runner that is about to leave waits until the last one has ended.
+    /// Renews the session of a runner (another machine that executes attempts), so that the runner
+    /// does not count as lost. Returns the runner's attempts, because a runner that is about to
+    /// leave waits until its last attempt has ended.
     pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> Reply<Vec<AttemptId>> {
         self.require_runner_caller(&input.runner)?;
         let name = input.runner.clone();
@@ -100,8 +103,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the daemon's unanswered calls to a runner. Waits until there is one, the session
-    /// ends, or the time is over.
+    /// Returns the daemon's unanswered calls to a runner (another machine that executes attempts).
+    /// Waits until there is a call, the runner's session ends, or the time is over.
     pub(super) async fn runner_calls(
         &self,
         input: input::RunnerCalls,
@@ -171,8 +174,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Stores transcript records that a runner copies to the daemon. Returns the number of the last
-    /// stored record.
+    /// Stores the transcript records that a runner (another machine that executes attempts) copies
+    /// to the daemon. Returns the number of the last stored record.
     pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> Reply<u64> {
         self.require_runner_caller(&input.runner)?;
         let board = self.board();
@@ -209,7 +212,8 @@ impl VerbHandler<'_> {
         reply(board.revision, copied)
     }
 
-    /// Returns whether an attempt runs, or ran, on this runner.
+    /// Returns whether an attempt runs, or has run, on this runner (another machine that executes
+    /// attempts).
     async fn has_run_attempt(&self, name: &RunnerName, id: AttemptId) -> Result<bool, Problem> {
         if let Some(attempt) = self.board().attempts.get(&id) {
             return Ok(attempt.runner.as_ref() == Some(name));
@@ -220,8 +224,9 @@ impl VerbHandler<'_> {
         Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
-    /// Returns a runner if the caller may act for it: with the token that registered it, or as a
-    /// person with a wider scope.
+    /// Returns a runner (another machine that executes attempts) if the caller may act for it. That
+    /// needs the token with which the runner was registered, or a person's token with a wider
+    /// scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner =
             runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;

@@ -1,5 +1,5 @@
-//! Verbs for scope escapes (changes outside the files that a task may change), for standing rules
-//! (rules of a project for all its work), and for results of checks.
+//! Implements the API verbs for scope escapes (changes outside the files that a task may change),
+//! for standing rules (rules of a project for all its work), and for results of checks.
 //!
 //! A scope escape is stored with its task, so listing escapes reads the tasks.
 
@@ -120,7 +120,7 @@ impl VerbHandler<'_> {
                 409,
                 "already_exists",
                 what,
-                format!("see that task: regatta show {}", known.id),
+                format!("see the follow-up task: regatta show {}", known.id),
             ));
         }
         match self
@@ -184,8 +184,8 @@ impl VerbHandler<'_> {
             action: rule_match.rule.action,
             words: rule_match.sentence(),
         };
-        // A rule that looks for a text in changes can only warn before a task starts, because there
-        // are no changes yet.
+        // Before a task starts there are no changes. So a rule that looks for a text in changes can
+        // only warn at that time.
         let view_at_start =
             |rule_match: &RuleMatch<'_>| match (rule_match.rule.action, &rule_match.rule.pattern) {
                 (RuleAction::Block, Some(_)) => RuleMatchView {
@@ -201,7 +201,7 @@ impl VerbHandler<'_> {
                 .collect();
         if let Some(line) = input.line {
             let added_lines = [line];
-            // If the caller names no file, the line is tested as if it were in any file.
+            // If the caller names no file, test the line as if it had been added to any file.
             let paths = if files.is_empty() {
                 vec!["any file"]
             } else {

@@ -1,6 +1,6 @@
-//! Checks that agents can start work, before a mission is created for it.
+//! Checks that agents can start the work of a new mission, before the mission is created.
 //!
-//! Without these checks a mission would start and then fail with its first attempt, for example
+//! Without these checks, the mission would be created and its first attempt would fail, for example
 //! because the agent's program is not installed.
 
 use regatta_core::agent::{Agent, lacks_script};
@@ -8,8 +8,8 @@ use regatta_engine::ports::agents::AgentError;
 
 use super::*;
 
-/// The facts about a task that decide whether it needs a script. The scripted agent, which follows
-/// a list of steps instead of a model, cannot work without one.
+/// The facts about a task that decide whether the task needs a script (a list of steps). A scripted
+/// agent, which follows such a list instead of a model, cannot work without a script.
 pub(super) struct ScriptNeed<'a> {
     pub(super) subject: &'a str,
     pub(super) assignee: Option<&'a AgentName>,
@@ -25,7 +25,7 @@ impl VerbHandler<'_> {
     /// Returns an error if none of the agents can be started on this machine, because programs or
     /// keys are missing.
     ///
-    /// One agent that can be started is enough, because it can take all the work.
+    /// One agent that can be started is enough, because that agent can do all the work.
     pub(super) async fn require_startable_agent(&self, names: &[AgentName]) -> Result<(), Problem> {
         let board = self.board();
         let agents: Vec<Arc<Agent>> = names
@@ -33,8 +33,8 @@ impl VerbHandler<'_> {
             .filter_map(|name| board.agents.get(name))
             .cloned()
             .collect();
-        // An agent with labels runs on runners (other machines), and the daemon cannot check their
-        // programs.
+        // An agent with labels runs on runners (other machines). The daemon cannot check whether
+        // the agent's program is installed there.
         if agents.is_empty()
             || agents.len() < names.len()
             || agents.iter().any(|agent| !agent.profile.labels.is_empty())
@@ -73,7 +73,8 @@ impl VerbHandler<'_> {
         ))
     }
 
-    /// Returns an error if a task has no script but only scripted agents could work on it.
+    /// Returns an error if a task has no script (a list of steps) and only scripted agents, which
+    /// need a script, could work on the task.
     pub(super) fn require_scripts<'t>(
         &self,
         agents: &[AgentName],

@@ -1,7 +1,7 @@
-//! The verb `stop`: ends agents' programs and other commands, and answers when they have ended
-//! (P10).
+//! Implements the API verb `stop`, which ends agents' programs and other commands, and answers when
+//! they have ended (P10).
 //!
-//! One call can stop many tasks. The engine gets a separate command for each, with its own
+//! One call can stop many tasks. The engine gets a separate command for each task, with its own
 //! idempotency key.
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ use regatta_engine::CommandOwner;
 
 use super::*;
 
-/// After the grace period, programs are killed. If a process tree has not ended this long after
-/// that, the answer names it.
+/// Time that killed programs have to disappear. Programs are killed after the grace period; if one
+/// is still running after this additional time, the answer names the program.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn still_running(unfinished: &[String]) -> Problem {
@@ -24,7 +24,7 @@ fn still_running(unfinished: &[String]) -> Problem {
         500,
         "still_running",
         format!(
-            "still running although they were told to stop: {}",
+            "these programs are still running although they were told to stop: {}",
             unfinished.join("; ")
         ),
         "Regatta keeps stopping them; check again: regatta status; end everything: regatta down",
@@ -66,7 +66,8 @@ impl VerbHandler<'_> {
                     reason: reason(),
                 }
             };
-            // One request becomes several commands, and each needs an idempotency key of its own.
+            // The request is carried out by several commands of the engine, and each command needs
+            // its own idempotency key.
             let key = self
                 .idempotency_key
                 .as_ref()
@@ -92,8 +93,8 @@ impl VerbHandler<'_> {
         reply(revision, StopAnswer::Missions(missions))
     }
 
-    /// Stops a task. If its work has already landed, ends the commands that run because of the
-    /// landing.
+    /// Stops a task. If the task's work has already landed, ends the commands that run because of
+    /// the landing.
     async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> Reply<StopAnswer> {
         let landed = !self.board().tasks.contains_key(&task);
         if landed && self.end_commands(CommandOwner::Landed(task)).await? {
@@ -119,7 +120,7 @@ impl VerbHandler<'_> {
         reply(self.board().revision, StopAnswer::Firing(firing))
     }
 
-    /// Ends the commands that run for `owner`. Returns whether there were any.
+    /// Ends the commands that run for `owner`. Returns true if there were such commands.
     async fn end_commands(&self, owner: CommandOwner) -> Result<bool, Problem> {
         let engine = self.engine().clone();
         match run_blocking(move || engine.end_commands(owner)).await? {
@@ -143,8 +144,8 @@ impl VerbHandler<'_> {
         Ok(())
     }
 
-    /// Waits until the attempts and trial merges that are being stopped have ended. Returns an
-    /// error that names those that have not ended in time.
+    /// Waits until the attempts and trial merges that are being stopped have ended. If some have
+    /// not ended in time, returns an error that names them.
     async fn wait_until_stopped(
         &self,
         is_meant: impl Fn(TaskId, Option<MissionId>) -> bool,
@@ -166,7 +167,8 @@ impl VerbHandler<'_> {
                     landing.held.is_some() && is_meant(landing.task, landing.mission)
                 })
             };
-            // A trial merge of another landing is also awaited if it contains a stopped landing.
+            // Also wait for the trial merge of another landing if that trial merge contains a
+            // stopped landing.
             let trials = board
                 .landings
                 .values()
@@ -203,8 +205,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Stops the tasks that an agent works on. Its session in a team is left out, because that is
-    /// stopped with the team.
+    /// Stops the tasks that an agent works on. Does not stop the agent's session as a member of a
+    /// team, because that session is stopped together with the team.
     async fn stop_agent(
         &self,
         agent: &AgentName,
@@ -228,7 +230,8 @@ impl VerbHandler<'_> {
         }
         let mut revision = board.revision;
         for task in &tasks {
-            // One request becomes several commands, and each needs an idempotency key of its own.
+            // The request is carried out by several commands of the engine, and each command needs
+            // its own idempotency key.
             let key = self
                 .idempotency_key
                 .as_ref()

@@ -1,7 +1,8 @@
-//! Verbs for tasks and missions: add, list, edit, poll, start, show and explain.
+//! Implements the API verbs for tasks and missions: add, list, edit, poll, start, show and explain.
 //!
-//! A poll waits until a task is ready for its agent. `why` and `show` combine the board with the
-//! store, because the board drops a task soon after its end.
+//! A poll waits until a task is ready for the polling agent. The verbs `why` and `show` combine the
+//! board (the daemon's state in memory) with the store, because the board drops a task soon after
+//! the task's end.
 
 use regatta_api::view::{ShowAnswer, WhyAnswer};
 use regatta_core::reference::Reference;
@@ -11,7 +12,7 @@ use regatta_core::task;
 use super::*;
 use crate::event_fanout::{PollPermit, WaitingPoller};
 
-/// Counts a poll that waits for a task, until it is dropped.
+/// Counts a poll as waiting for a task until this value is dropped.
 struct WaitingPoll<'a>(&'a ServerState);
 
 impl WaitingPoll<'_> {
@@ -234,7 +235,7 @@ impl VerbHandler<'_> {
         match run_blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|path| path.to_string_lossy().into_owned()),
             Err(error) => {
-                tracing::warn!(attempt = %id, "could not create the workspace of an attempt; the answer names no workspace: {error}");
+                tracing::warn!(attempt = %id, "could not create the workspace of attempt {id}; the answer names no workspace: {error}");
                 None
             }
         }
@@ -245,7 +246,7 @@ impl VerbHandler<'_> {
         self.show_mission(mission).await
     }
 
-    /// Checks and starts a mission, and returns its id.
+    /// Checks that a mission can start, starts the mission, and returns its id.
     async fn start_mission(&self, input: input::MissionStart) -> Result<MissionId, Problem> {
         let project = self.resolve_project(input.project.clone())?;
         self.require_startable_agent(&input.agents).await?;
@@ -259,8 +260,8 @@ impl VerbHandler<'_> {
                 has_script: planned_task.task.script.is_some(),
             });
         self.require_scripts(&input.agents, planned)?;
-        // The tasks of the mission that are already on the board may be of many kinds, so it is
-        // enough if an agent can do one of them.
+        // The mission can also take over existing tasks of many kinds. It is enough if an agent can
+        // do one of these tasks.
         let adopted = || input.adopt.iter().filter_map(|id| board.tasks.get(id));
         if input.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
@@ -324,8 +325,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the packages that the mission's tasks touch and in which only one task may work at a
-    /// time.
+    /// Returns the serial packages (packages in which only one task may work at a time) in which
+    /// the mission's tasks change files.
     pub(super) async fn serial_packages(
         &self,
         name: &ProjectName,
@@ -402,8 +403,8 @@ impl VerbHandler<'_> {
             running,
             outlook,
             settled: !running || outlook.is_settled(),
-            // The store was read before the board, so a task that has left the board since is shown
-            // as the store had it.
+            // The store was read before the board (the daemon's state in memory). So a task that
+            // was removed from the board in the meantime is shown as it was in the store.
             tasks: tasks
                 .iter()
                 .map(|task| {
@@ -516,9 +517,9 @@ impl VerbHandler<'_> {
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
-    /// Returns the commit that has replaced the commit of a task's landed work, if there is one.
-    /// Only a rebase of the trunk onto a remote's trunk replaces commits, so only projects that
-    /// push are checked.
+    /// Returns the commit that has replaced the commit of a task's landed work, if there is such a
+    /// commit. Commits are replaced only when the trunk is rebased onto the trunk of a remote
+    /// repository, so only projects that push to a remote are checked.
     async fn rebased_commit(
         &self,
         task: &task::Task,
@@ -534,7 +535,7 @@ impl VerbHandler<'_> {
             landed.clone(),
         );
         let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
-        // If the repository cannot be read, the task is shown without this commit.
+        // If the repository cannot be read, show the task without the replacing commit.
         Ok(found.ok().flatten().filter(|id| *id != landed))
     }
 

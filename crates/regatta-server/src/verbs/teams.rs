@@ -1,8 +1,8 @@
-//! Verbs for teams (a lead and other agents that are started and stopped together): create, edit,
-//! launch, stop and restore.
+//! Implements the API verbs for teams (a lead and other agents that are started and stopped
+//! together): create, edit, launch, stop and restore.
 //!
-//! Launches and stops take time. A call that waits for their end is woken by changes of the board,
-//! so it need not poll.
+//! Launching and stopping a team take time. A call that waits until that is done is woken by
+//! changes of the board (the daemon's state in memory), so the call need not poll.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use regatta_core::team::{Team, TeamBackup, TeamCommand};
 
 use super::*;
 
-/// Number of launches that are shown of a team, in addition to the last one.
+/// Number of earlier launches of a team that are shown in addition to its last launch.
 const MAX_PAST_LAUNCHES: usize = 5;
 
 impl VerbHandler<'_> {
@@ -43,7 +43,7 @@ impl VerbHandler<'_> {
         self.show_team(&input.team).await
     }
 
-    /// Runs a command on a team, and answers with the team as it is afterwards.
+    /// Runs a command on a team, and returns the team as it is after the command.
     pub(super) async fn run_and_show_team(
         &self,
         name: &TeamName,
@@ -157,7 +157,7 @@ impl VerbHandler<'_> {
         self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    /// Waits until each part of the team's last launch has succeeded or failed, and answers with
+    /// Waits until each part of the team's last launch has succeeded or failed, and then returns
     /// the team.
     async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> Reply<TeamView> {
         let is_settled = |board: &Board, team: &Team| {
@@ -169,8 +169,8 @@ impl VerbHandler<'_> {
         self.show_team(name).await
     }
 
-    /// Stops a team and waits until its members have ended. If a member is still running after the
-    /// wait, the call fails and names it (P10).
+    /// Stops a team and waits until its members have ended. If a member is still running when the
+    /// time is over, returns an error that names the member (P10).
     pub(super) async fn team_stop(&self, input: wire::StopTeam) -> Reply<TeamView> {
         let reason = if input.reason.trim().is_empty() {
             format!("stopped by {}", self.actor)
@@ -198,7 +198,7 @@ impl VerbHandler<'_> {
                 500,
                 "still_running",
                 format!(
-                    "team {} has not stopped: {} still running",
+                    "team {} has not stopped; its members that are still running: {}",
                     input.team,
                     names.join(", ")
                 ),
@@ -211,7 +211,8 @@ impl VerbHandler<'_> {
         self.show_team(&input.team).await
     }
 
-    /// Waits until `holds` accepts the team's state. Returns `false` if the time is over first.
+    /// Waits until `holds` returns true for the team's state, and then returns true. Returns false
+    /// if the time is over first.
     async fn wait_for_team(
         &self,
         name: &TeamName,

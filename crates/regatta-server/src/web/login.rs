@@ -1,8 +1,8 @@
 //! Signs a browser in: the browser exchanges a one-time code for a session.
 //!
-//! A person with an access token asks for a code (`regatta open`). The code is placed behind the
-//! `#` of the page's address, a part that browsers do not send to servers. The page posts the code
-//! here, and gets the two halves of a session with the rights of the token.
+//! A person with an access token asks for a code (`regatta open`). The code is placed after the `#`
+//! in the page's address, because browsers do not send that part to servers. The page posts the
+//! code here, and gets the two halves of a session with the rights of the token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,8 +40,8 @@ pub(crate) struct SignInCodes {
 }
 
 impl SignInCodes {
-    /// Creates a sign-in code. It is short enough to type, and its 80 random bits cannot be guessed
-    /// in ten minutes.
+    /// Creates a sign-in code. The code is short enough to type, and nobody can guess its 80 random
+    /// bits in the ten minutes for which it is valid.
     pub(crate) fn create(
         &self,
         principal: Principal,
@@ -66,8 +66,8 @@ impl SignInCodes {
         Ok(text)
     }
 
-    /// Returns the caller and the person that a code stands for, and removes the code, because it
-    /// works only once.
+    /// Returns the caller and the person for whom a sign-in code was created. Removes the code,
+    /// because it can be used only once.
     fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
         let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
         unused.retain(|sign_in_code| sign_in_code.expires_at > now);
@@ -137,8 +137,8 @@ pub(crate) async fn sign_in(
     Ok(response)
 }
 
-/// Returns whether the browser's connection uses TLS, up to the daemon or to a proxy in front of
-/// it.
+/// Returns whether the browser's connection uses TLS, either to the daemon itself or to a proxy in
+/// front of the daemon.
 fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
     let page_origin = headers
         .get(header::ORIGIN)
@@ -153,8 +153,8 @@ fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
     ) || page_origin.starts_with("https://")
 }
 
-/// Returns the name of the session cookie. It contains the port, because cookies are sent to all
-/// ports of a host, and each daemon on a machine needs its own.
+/// Returns the name of the session cookie. The name contains the port, because a browser sends a
+/// cookie to all ports of a host, and each daemon on a machine needs a cookie of its own.
 fn cookie_name(origin: ConnectionOrigin) -> String {
     match origin {
         ConnectionOrigin::Address { local: at, .. } => format!("regatta-{}", at.port()),
@@ -162,8 +162,8 @@ fn cookie_name(origin: ConnectionOrigin) -> String {
     }
 }
 
-/// Returns the two halves (cookie and key) of the session that a request contains, if it contains
-/// both.
+/// Returns the two halves (cookie and key) of the browser session in a request, or `None` if a half
+/// is missing.
 pub(crate) fn session_in_request(
     origin: ConnectionOrigin,
     headers: &HeaderMap,

@@ -22,11 +22,11 @@ use crate::{ServerState, problem_response};
 
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
-/// The page that is shown if the directory of `--web-dir` has no built page.
+/// The page that is shown if the directory that was given with `--web-dir` has no built web page.
 const UNBUILT_INDEX: &str = include_str!("unbuilt.html");
 
-/// The addresses of pages. All of them serve the same file, whose script shows the page for its
-/// address.
+/// The addresses of the web page's parts. The server returns the same file for all of them, and the
+/// script in that file shows the part for the address.
 const PAGE_PATHS: [&str; 12] = [
     "/",
     "/tasks",
@@ -41,7 +41,7 @@ const PAGE_PATHS: [&str; 12] = [
     "/inbox",
     "/replay",
 ];
-/// Beginnings of the addresses of pages that show one thing, such as `/t/T7`.
+/// The beginnings of the addresses of pages that show one thing, such as `/t/T7` for a task.
 const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
@@ -51,7 +51,8 @@ const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self';
 /// The source of the web page's files.
 pub(crate) enum WebSource {
     Embedded,
-    /// A directory, which developers of the web page use instead of the built-in files.
+    /// The files are read from this directory, which developers of the web page use instead of the
+    /// built-in files.
     Directory(PathBuf),
 }
 
@@ -60,7 +61,8 @@ impl WebSource {
         dir.map_or(WebSource::Embedded, WebSource::Directory)
     }
 
-    /// Returns the content of a file, by its path below the page's root, if the file exists.
+    /// Returns the content of a file of the web page, by its path below the page's root, or `None`
+    /// if there is no such file.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self {
             WebSource::Embedded => FILES
@@ -76,8 +78,8 @@ impl WebSource {
         }
     }
 
-    /// Returns the HTML file of the page. If the directory has none, returns a page that explains
-    /// how to build it.
+    /// Returns the HTML file of the web page. If the directory has no such file, returns a page
+    /// that explains how to build the web page.
     fn index_page(&self) -> Vec<u8> {
         self.read("index.html")
             .unwrap_or_else(|| UNBUILT_INDEX.into())
@@ -136,7 +138,8 @@ pub(crate) async fn serve(
         } else {
             shared.web_source.read(&name)
         };
-        // The name of such a file contains a hash of its content, so browsers may keep it forever.
+        // The name of a file below `assets/` contains a hash of its content, so browsers may cache
+        // the file forever.
         let is_immutable = !is_page
             && matches!(shared.web_source, WebSource::Embedded)
             && name.starts_with("assets/");

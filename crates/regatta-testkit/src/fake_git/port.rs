@@ -1,5 +1,5 @@
-//! Implements the engine's git interface for [`FakeGit`]. A test can make most methods fail, or end
-//! the engine's life in them.
+//! Implements the engine's git interface for [`FakeGit`]. A test can make most methods fail, or
+//! simulate a crash of the engine while a method runs.
 
 use super::*;
 
@@ -7,7 +7,10 @@ impl Git for FakeGit {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.call("git.inspect", |repos| {
             let trunk = repos.trunks.get(path).ok_or_else(|| {
-                git_error("not_a_repository", "there is no repository at this path")
+                git_error(
+                    "not_a_repository",
+                    &format!("there is no repository at {}", path.display()),
+                )
             })?;
             let branch = BranchName::new("main").ok();
             Ok(RepoFacts {
@@ -173,7 +176,7 @@ impl Git for FakeGit {
             let workspace = repos
                 .workspaces
                 .get_mut(&attempt)
-                .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
+                .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))?;
             let copied = CopiedFiles {
                 files: found.len() as u64,
                 bytes: found.values().map(|content| content.len() as u64).sum(),
@@ -210,7 +213,7 @@ impl Git for FakeGit {
             let workspace = repos
                 .workspaces
                 .get_mut(&attempt)
-                .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
+                .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))?;
             let is_foreign = |path: &String| {
                 !tracked.contains_key(path) && !manifest.iter().any(|pattern| pattern.matches(path))
             };
@@ -414,15 +417,15 @@ impl Git for FakeGit {
                     dropped: None,
                 });
             }
-            // First merge everything except the conflicting paths, which gives no conflict.
+            // First merge all paths except the conflicting ones. This merge has no conflict.
             let mut base = repos.files_of(repos.find_commit(commit)?.parent.as_ref().unwrap());
             let (mut our_rest, mut their_rest) = (ours.clone(), theirs.clone());
             for files in [&mut base, &mut our_rest, &mut their_rest] {
                 files.retain(|path, _| !conflicts.contains(path));
             }
             let merged = merge_trees(&base, &our_rest, &their_rest).unwrap();
-            // Adds the conflicting paths to the merge: the version of the side that owns the file
-            // or, with `false`, of the other side.
+            // Adds the conflicting paths to the merge. With `true`, adds the version of the side
+            // that owns the file, and with `false`, the version of the other side.
             let resolve = |owner_wins: bool| {
                 let mut files = merged.clone();
                 for path in &conflicts {
@@ -601,7 +604,7 @@ impl Git for FakeGit {
             if *permit.project() != repo.project {
                 return Err(git_error(
                     "wrong_permit",
-                    "the permit belongs to another project",
+                    "the permit to move a trunk belongs to another project",
                 ));
             }
             let Trunk { tip, dirty_files } = repos.trunk(repo)?.clone();

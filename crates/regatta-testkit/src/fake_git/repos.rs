@@ -69,8 +69,8 @@ impl FakeRepos {
         false
     }
 
-    /// Merges the changes of a commit onto the tip. The commit's parent is the common base. The
-    /// inner `Err` lists the conflicting paths.
+    /// Merges the changes of a commit onto the commit `tip`. The common base of the merge is the
+    /// commit's parent. The inner `Err` lists the conflicting paths.
     pub(super) fn merge_onto(
         &self,
         tip: &CommitId,
@@ -102,9 +102,12 @@ impl FakeRepos {
     }
 
     pub(super) fn trunk(&self, repo: &ProjectRepo) -> Result<&Trunk, GitError> {
-        self.trunks
-            .get(&repo.path)
-            .ok_or_else(|| git_error("not_a_repository", "there is no repository at this path"))
+        self.trunks.get(&repo.path).ok_or_else(|| {
+            git_error(
+                "not_a_repository",
+                &format!("there is no repository at {}", repo.path.display()),
+            )
+        })
     }
 
     pub(super) fn workspace(&self, attempt: AttemptId) -> Result<&FakeWorkspace, GitError> {
@@ -113,8 +116,8 @@ impl FakeRepos {
             .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))
     }
 
-    /// Returns the files of a workspace whose content is in no saved work, trunk or base commit, so
-    /// that it would be lost with the workspace.
+    /// Returns the files of a workspace that would be lost with the workspace, because no saved
+    /// work, trunk or base commit has their content.
     pub(super) fn uncaptured_paths(
         &self,
         repo: &ProjectRepo,
@@ -145,7 +148,7 @@ impl FakeRepos {
             .collect())
     }
 
-    /// Checks a move of a trunk, and records every rule of landing that it breaks.
+    /// Checks a move of a trunk, and records every rule of landing that the move breaks.
     pub(super) fn check_trunk_move(
         &mut self,
         permit: &TrunkPermit,

@@ -5,7 +5,7 @@ use regatta_core::landing::trunk_check::TrunkCommit;
 
 use super::*;
 
-/// Returns the commits between `from` and `to`, oldest first, without these two.
+/// Returns the commits between `from` and `to`, oldest first, without `from` and `to` themselves.
 pub(super) fn commits_between(repos: &FakeRepos, from: &CommitId, to: &CommitId) -> Vec<CommitId> {
     let parent = |id: &CommitId| {
         repos
@@ -19,8 +19,8 @@ pub(super) fn commits_between(repos: &FakeRepos, from: &CommitId, to: &CommitId)
     steps
 }
 
-/// Returns how the trunk differs from the recorded commits: which commits it lacks, and which it
-/// has in addition.
+/// Compares the trunk with the recorded commits. Returns the commits that the trunk lacks, and the
+/// commits that it has in addition.
 pub(super) fn compare_trunk(
     repos: &FakeRepos,
     repo: &ProjectRepo,
@@ -67,8 +67,8 @@ pub(super) fn compare_trunk(
         .filter(|id| !trunk_history.contains(id))
         .map(describe)
         .collect();
-    // The trunk's commits after the newest one that all recorded commits have in common count as
-    // added.
+    // The recorded commits have some commits of the trunk in common. All commits of the trunk after
+    // the newest common one count as added.
     let histories: Vec<Vec<CommitId>> = recorded
         .iter()
         .map(|commit| history(std::slice::from_ref(commit)))
@@ -86,7 +86,8 @@ pub(super) fn compare_trunk(
     })
 }
 
-/// Returns the newest commit of the trunk whose message names this landing.
+/// Returns the newest commit of the trunk whose message names this landing (merge of a task's
+/// work).
 pub(super) fn find_landing(
     repos: &FakeRepos,
     repo: &ProjectRepo,

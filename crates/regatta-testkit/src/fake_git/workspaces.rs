@@ -1,5 +1,5 @@
-//! Workspaces for fix-ups (attempts that resolve a conflict): the change is merged onto the trunk
-//! as far as possible, and files with conflicts get conflict markers.
+//! Creates workspaces for fix-ups (attempts that resolve a conflict). The conflicting change is
+//! merged onto the trunk as far as possible, and files with conflicts get conflict markers.
 
 use super::*;
 
@@ -9,12 +9,13 @@ pub(super) struct FakeWorkspace {
     pub(super) branch: BranchName,
     pub(super) base: CommitId,
     pub(super) files: FakeTree,
-    /// Files that were there before the attempt and are not its work.
+    /// Files that already existed before the attempt, so that they are not its work.
     pub(super) foreign_files: FakeTree,
     pub(super) is_ready: bool,
 }
 
-/// Creates the workspace for a fix-up, or returns it if it already exists.
+/// Creates the workspace for a fix-up (an attempt that resolves a conflict), or returns the
+/// existing one.
 pub(super) fn prepare(
     repos: &mut FakeRepos,
     (repo, attempt): (&ProjectRepo, AttemptId),
@@ -92,7 +93,8 @@ pub(super) fn prepare(
     })
 }
 
-/// Joins the saved work of a fix-up and the change that it fixes into one commit on the trunk.
+/// Joins the saved work of a fix-up (an attempt that resolves a conflict) and the conflicting
+/// change into one commit on top of the trunk.
 pub(super) fn squash(
     repos: &mut FakeRepos,
     attempt: AttemptId,

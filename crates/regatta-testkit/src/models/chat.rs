@@ -118,7 +118,7 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         }
     }
     events.push(delta(json!({}), json!(finish_reason(answer))));
-    // The API sends the usage in a last chunk of its own, without any text.
+    // The API sends the usage (numbers of tokens) in an additional last chunk, which has no text.
     events.push(chunk(json!([]), usage_json(&answer.usage)));
     let mut events: Vec<String> = events
         .iter()

@@ -137,8 +137,8 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     for piece in answer.text_pieces(&answer.text) {
         events.push(answer_json(answer, vec![json!({"text": piece})], false));
     }
-    // Tool calls are sent whole, in the last event. Without tool calls the last event still needs a
-    // part, because the program treats an event without one as a broken stream.
+    // Tool calls are sent whole, as parts of the last event. Without tool calls, the last event
+    // still needs a part, because the program treats an event without parts as a broken stream.
     let calls = call_parts(answer);
     if !calls.is_empty() {
         events.push(answer_json(answer, calls, false));

@@ -1,5 +1,5 @@
-//! The part of HTTP/1.1 that agents' programs use to reach a model: requests with a length or in
-//! chunks, and answers complete or in chunks.
+//! Implements the part of HTTP/1.1 that agents' programs use to reach a model: requests with a
+//! length or in chunks, and answers that are sent as a whole or in chunks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ pub(super) struct HttpRequest {
     /// The path of the URL, without the part after `?`.
     pub(super) path: String,
     pub(super) query: String,
-    /// The headers as pairs of name, in lower case, and value.
+    /// The headers as pairs of a name (in lower case) and a value.
     headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
@@ -111,8 +111,8 @@ pub(super) fn read_request(reader: &mut BufReader<TcpStream>) -> io::Result<Opti
     Ok(Some(request))
 }
 
-/// Reads one line without its line end, and subtracts its length from `left`. At the end of the
-/// stream returns an empty line.
+/// Reads one line without its line end, and subtracts the line's length from `left`. At the end of
+/// the stream, returns an empty line.
 fn read_header_line(reader: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
     let mut text = String::new();
     let read = reader.take(*left).read_line(&mut text)? as u64;
@@ -145,7 +145,7 @@ fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a complete answer; with `head_only`, only its status and headers.
+/// Writes a complete answer. With `head_only`, writes only the answer's status and headers.
 pub(super) fn write_answer(
     writer: &mut impl Write,
     status: u16,

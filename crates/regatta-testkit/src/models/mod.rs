@@ -2,12 +2,12 @@
 //! real coding agents without network and API key.
 //!
 //! The server implements Anthropic Messages, OpenAI Responses, Chat Completions and Gemini, with
-//! and without streaming. A [`ModelScript`] (a "story") says how the model answers: it is a list of
-//! turns, and a conversation uses the script whose marker (a word) is in the user's text. A turn
-//! prints a text, calls a tool or fails. A script names a tool by its purpose ([`ModelAction`]),
-//! and the server calls it by the name under which the program offers it. Side requests of a
-//! program (for a title, a suggestion or a summary) are answered without using up a turn. Every
-//! request is recorded for the test, but never its API key.
+//! and without streaming. A [`ModelScript`] (a "story") says how the model answers. A script is a
+//! list of turns: each turn prints a text, calls a tool or fails. A conversation uses the script
+//! whose marker (a word) is in the user's text. A script names a tool by its purpose
+//! ([`ModelAction`]), and the server calls the tool by the name under which the program offers it.
+//! Side requests of a program (for a title, a suggestion or a summary) are answered without using
+//! up a turn. Every request is recorded for the test, without its API key.
 //!
 //! The server has no TLS, no HTTP/2 and no compression, and listens only on the loopback address.
 

@@ -1,11 +1,11 @@
-//! A request to a model in a form that is the same for all APIs, and the record of a request that
-//! tests can read.
+//! Defines a request to a model in a form that is the same for all model APIs, and the record of a
+//! request that tests can read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// The API through which a request came.
+/// The kind of model API through which a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelApi {
     Anthropic,
@@ -30,11 +30,12 @@ pub(super) struct ModelRequest {
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedTool {
     pub(super) name: String,
-    /// The namespace of the tool, which a call of it must repeat (only in OpenAI Responses).
+    /// The namespace of the tool. A call of the tool must repeat the namespace (only in the API
+    /// OpenAI Responses).
     pub(super) namespace: Option<String>,
     /// The JSON Schema of the tool's input.
     pub(super) schema: Value,
-    /// True if the tool takes plain text instead of JSON (only in OpenAI Responses).
+    /// True if the tool takes plain text instead of JSON (only in the API OpenAI Responses).
     pub(super) is_freeform: bool,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct ConversationEntry {
 /// The record of a request, for tests.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// The number of the request since the start of the server, from 1.
+    /// The number of the request since the start of the server, counting from 1.
     pub number: usize,
     pub method: String,
     /// The path of the URL. The part after `?` is left out, because some programs put their API key
@@ -65,7 +66,8 @@ pub struct RequestRecord {
     pub path: String,
     /// True if the request had an API key. The key itself is never kept.
     pub has_key: bool,
-    /// The API. `None` for requests that ask for no answer of the model, such as a list of models.
+    /// The kind of model API through which the request came. `None` if the request does not ask the
+    /// model for an answer, but for example for a list of models.
     pub api: Option<ModelApi>,
     pub model: String,
     /// True if the program asked for a faster answer at a higher price.
@@ -83,14 +85,14 @@ pub struct RequestRecord {
     pub tool_results: Vec<String>,
     /// True if this is a side request of the program: for a title, a suggestion or a summary.
     pub is_side_request: bool,
-    /// The marker of the script that answered the request, and the position of the turn in it, from
-    /// 0.
+    /// The marker (name) of the script that answered the request, and the position of the used turn
+    /// in the script, counting from 0.
     pub story: Option<(String, usize)>,
-    /// The names of the tools that the answer calls, as the program calls them.
+    /// The names of the tools that the answer calls, as the program names them.
     pub called_tools: Vec<String>,
     /// The HTTP status of the answer.
     pub status: u16,
-    /// The end of the answer. `None` while it is being sent.
+    /// The way in which the answer ended. `None` while the answer is being sent.
     pub outcome: Option<AnswerEnd>,
 }
 
@@ -99,7 +101,7 @@ pub struct RequestRecord {
 pub enum AnswerEnd {
     /// The answer was sent completely.
     Complete,
-    /// The server closed the connection in the middle, because the script says so.
+    /// The server closed the connection in the middle of the answer, as the script demands.
     CutOff,
     /// The program closed the connection before the answer was complete.
     ClientHungUp,
@@ -138,11 +140,12 @@ impl ModelRequest {
             .collect()
     }
 
-    /// Returns whether this is a side request of the program, which must not use up a turn of the
-    /// script.
+    /// Returns whether this is a side request of the program (for a title, a suggestion or a
+    /// summary), which must not use up a turn of the script.
     ///
-    /// A request that offers no tools cannot be work. Claude's ACP adapter also asks for a
-    /// suggestion of the next prompt, with the same tools and conversation as for work.
+    /// A request that offers no tools is a side request. A special case is Claude's ACP adapter,
+    /// which asks for a suggestion of the next prompt with the same tools and conversation as for
+    /// normal requests.
     pub(super) fn is_side_request(&self) -> bool {
         self.tools.is_empty()
             || self
@@ -151,8 +154,8 @@ impl ModelRequest {
                 .starts_with("[SUGGESTION MODE")
     }
 
-    /// Returns the answer to a side request: the smallest JSON value that satisfies the schema of
-    /// the request, or a text.
+    /// Returns the answer to a side request (for a title, a suggestion or a summary): a text or, if
+    /// the request has a schema, the smallest JSON value that satisfies the schema.
     pub(super) fn side_answer(&self) -> String {
         match &self.schema {
             Some(schema) => minimal_value(schema).to_string(),
@@ -161,8 +164,8 @@ impl ModelRequest {
     }
 }
 
-/// Returns the smallest value that satisfies a JSON Schema. Gemini writes the names of types in
-/// capital letters.
+/// Returns the smallest value that satisfies a JSON Schema. The names of types may be in capital
+/// letters, as in Gemini's schemas.
 fn minimal_value(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
@@ -187,7 +190,8 @@ fn minimal_value(schema: &Value) -> Value {
     }
 }
 
-/// Returns the text of a message, whose content is a string or a list of parts with a `text`.
+/// Returns the text of a message. The content of a message is a string, or a list of parts with a
+/// `text`.
 pub(super) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

@@ -68,7 +68,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 name: "tool_search".into(),
                 ..offered_tool(tool)
             }),
-            // Ignore tools that run at the provider, such as web search.
+            // Ignore tools that run at the model's provider, such as web search.
             _ => {}
         }
     }

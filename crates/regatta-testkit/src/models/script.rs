@@ -4,16 +4,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The model's answers in the conversations that contain a marker. Also called a story.
+/// A script (also called a story): the model's answers in the conversations that contain a marker.
 #[derive(Clone, Debug)]
 pub struct ModelScript {
-    /// The word in the user's text, or the name of the model, that selects this script. If a text
-    /// contains several markers, the last one counts, so a follow-up can select another script. A
-    /// script with an empty marker answers all conversations without a marker.
+    /// The word that selects this script: a word in the user's text, or the name of the model. If a
+    /// text contains several markers, the last one counts, so a later message of the user can
+    /// select another script. A script with an empty marker answers all conversations without a
+    /// marker.
     pub marker: String,
     /// The model's answers, in order, one for each request that is not a side request.
     pub turns: Vec<ModelTurn>,
-    /// The answer to every request after the last of `turns`.
+    /// The answer to every request that comes after all of `turns` are used.
     pub after_turns: ModelTurn,
 }
 
@@ -27,7 +28,7 @@ impl ModelScript {
         }
     }
 
-    /// Sets the answer to every request after the last turn.
+    /// Sets the answer to every request that comes after all turns (scripted answers) are used.
     pub fn repeat_after(mut self, turn: ModelTurn) -> ModelScript {
         self.after_turns = turn;
         self
@@ -45,16 +46,16 @@ pub struct ModelTurn {
     pub actions: Vec<ModelAction>,
     /// The numbers of tokens that the answer reports.
     pub usage: ModelUsage,
-    /// The speed at which the answer is sent, and whether it is cut or held.
+    /// The speed at which the answer is sent. Also says whether the answer is cut off or held back.
     pub pace: AnswerPace,
-    /// The error to send instead of an answer. `None` for a normal answer.
+    /// The error that the server sends instead of an answer. `None` for a normal answer.
     pub failure: Option<ModelFailure>,
     /// The number of requests that are answered with this turn before the next turn follows.
     pub repeat: TurnRepeat,
 }
 
 impl ModelTurn {
-    /// Returns a turn that prints a text and calls no tool.
+    /// Returns a turn (one scripted answer of the model) that prints a text and calls no tool.
     pub fn from_text(text: impl Into<String>) -> ModelTurn {
         ModelTurn {
             text: text.into(),
@@ -67,7 +68,7 @@ impl ModelTurn {
         }
     }
 
-    /// Returns a turn that calls a tool.
+    /// Returns a turn (one scripted answer of the model) that calls a tool.
     pub fn from_action(act: ModelAction) -> ModelTurn {
         ModelTurn {
             actions: vec![act],
@@ -75,7 +76,7 @@ impl ModelTurn {
         }
     }
 
-    /// Returns a turn that writes a file.
+    /// Returns a turn (one scripted answer of the model) that writes a file.
     pub fn from_file_write(path: impl Into<String>, content: impl Into<String>) -> ModelTurn {
         ModelTurn::from_action(ModelAction::WriteFile {
             path: path.into(),
@@ -83,14 +84,14 @@ impl ModelTurn {
         })
     }
 
-    /// Returns a turn that runs a command line.
+    /// Returns a turn (one scripted answer of the model) that runs a command line.
     pub fn from_command(command: impl Into<String>) -> ModelTurn {
         ModelTurn::from_action(ModelAction::RunCommand {
             command: command.into(),
         })
     }
 
-    /// Returns a turn that answers one request with an error.
+    /// Returns a turn (one scripted answer of the model) that answers one request with an error.
     pub fn from_failure(failure: ModelFailure) -> ModelTurn {
         ModelTurn {
             failure: Some(failure),
@@ -98,37 +99,37 @@ impl ModelTurn {
         }
     }
 
-    /// Sets the text of the turn.
+    /// Sets the text of the turn (one scripted answer of the model).
     pub fn with_text(mut self, text: impl Into<String>) -> ModelTurn {
         self.text = text.into();
         self
     }
 
-    /// Sets the reasoning of the turn.
+    /// Sets the model's reasoning in this turn (scripted answer of the model).
     pub fn with_reasoning(mut self, thought: impl Into<String>) -> ModelTurn {
         self.reasoning = thought.into();
         self
     }
 
-    /// Adds a tool call to the turn.
+    /// Adds a tool call to the turn (one scripted answer of the model).
     pub fn with_action(mut self, act: ModelAction) -> ModelTurn {
         self.actions.push(act);
         self
     }
 
-    /// Sets the numbers of tokens that the turn reports.
+    /// Sets the numbers of tokens that the turn (one scripted answer of the model) reports.
     pub fn with_usage(mut self, usage: ModelUsage) -> ModelTurn {
         self.usage = usage;
         self
     }
 
-    /// Sets how fast the answer is sent, and whether it is cut or held.
+    /// Sets how fast the answer is sent, and whether it is cut off or held back.
     pub fn with_pace(mut self, pace: AnswerPace) -> ModelTurn {
         self.pace = pace;
         self
     }
 
-    /// Sets how many requests are answered with this turn.
+    /// Sets the number of requests that are answered with this turn (scripted answer of the model).
     pub fn with_repeat(mut self, hold: TurnRepeat) -> ModelTurn {
         self.repeat = hold;
         self
@@ -139,17 +140,19 @@ impl ModelTurn {
 /// purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelAction {
-    /// Creates or overwrites a file. The path is relative to the program's working directory.
+    /// The tool call creates or overwrites a file. The path is relative to the program's working
+    /// directory.
     WriteFile { path: String, content: String },
-    /// Runs a command line.
+    /// The tool call runs a command line.
     RunCommand { command: String },
-    /// Reads a file.
+    /// The tool call reads a file.
     ReadFile { path: String },
-    /// Searches for a tool, for programs (Codex) that offer a search instead of all their tools.
-    /// Needs a turn of its own.
+    /// The tool call searches for a tool, for programs such as Codex that offer a search instead of
+    /// all their tools. Use this action in a turn of its own, because the program can call the
+    /// tools that it finds only in a later turn.
     FindTool { tool: String },
-    /// Calls the tool with this name, or with a name that ends in `_` and this name, as the tools
-    /// of MCP servers do.
+    /// The tool call uses the tool with this name, or a tool whose name ends in `_` and this name.
+    /// Programs give such longer names to the tools of MCP servers.
     CallTool { tool: String, input: Value },
 }
 
@@ -162,9 +165,9 @@ pub struct ModelUsage {
     pub cache_read: u64,
     /// Input tokens that were written to a cache.
     pub cache_write: u64,
-    /// Output tokens, including those of reasoning.
+    /// Output tokens, including the tokens that were used for reasoning.
     pub output: u64,
-    /// Those of the output tokens that were used for reasoning.
+    /// Output tokens that were used for reasoning. They are included in `output`.
     pub reasoning: u64,
 }
 
@@ -176,7 +179,8 @@ impl ModelUsage {
 }
 
 impl Default for ModelUsage {
-    /// Returns a different number for each field, so that a test notices if two fields are swapped.
+    /// Returns a value with a different number in each field, so that a test notices if two fields
+    /// are swapped.
     fn default() -> ModelUsage {
         ModelUsage {
             input: 300,
@@ -191,14 +195,15 @@ impl Default for ModelUsage {
 /// The way in which an answer is sent to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPace {
-    /// The whole answer at once.
+    /// The server sends the whole answer at once.
     AtOnce,
-    /// In small pieces with this pause before each, for at most a minute in total.
+    /// The server sends the answer in small pieces with this pause before each piece, for at most a
+    /// minute in total.
     Slow { delay: Duration },
-    /// The first half of the answer; then the server closes the connection.
+    /// The server sends the first half of the answer and then closes the connection.
     CutOff,
-    /// The first half of the answer, then nothing until the test opens this gate with
-    /// [`release`](super::ModelServer::release), and then the rest. The program may close the
+    /// The server sends the first half of the answer, waits until the test opens this gate with
+    /// [`release`](super::ModelServer::release), and then sends the rest. The program may close the
     /// connection in the meantime.
     Hang { gate: String },
 }
@@ -206,22 +211,23 @@ pub enum AnswerPace {
 /// The error with which a request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFailure {
-    /// Status 401: the API key is wrong.
+    /// HTTP status 401: the API key is wrong.
     Auth,
-    /// Status 429: the program sends too many requests; it may try again after this time.
+    /// HTTP status 429: the program sends too many requests. The program may try again after this
+    /// time.
     RateLimited { resets_after: Duration },
-    /// Status 429: the account's plan is used up; the program may try again after this time.
+    /// HTTP status 429: the account's quota is used up. The program may try again after this time.
     QuotaExhausted { resets_after: Duration },
-    /// Status 400: the conversation is too long for the model's context.
+    /// HTTP status 400: the conversation is too long for the model's context.
     ContextFull,
-    /// Status 500: an internal error of the provider.
+    /// HTTP status 500: an internal error of the provider.
     ServerError,
-    /// Status 529: the provider is overloaded.
+    /// HTTP status 529: the provider is overloaded.
     Overloaded,
 }
 
 impl ModelFailure {
-    /// Returns the HTTP status.
+    /// Returns the HTTP status of the error.
     pub fn status(&self) -> u16 {
         match self {
             ModelFailure::Auth => 401,
@@ -232,7 +238,8 @@ impl ModelFailure {
         }
     }
 
-    /// Returns the error message. Regatta's drivers may have to recognise it.
+    /// Returns the message of the error, as the real provider writes it, because Regatta's drivers
+    /// recognise some errors by their message.
     pub fn message(&self) -> &'static str {
         match self {
             ModelFailure::Auth => "invalid x-api-key",
@@ -244,7 +251,8 @@ impl ModelFailure {
         }
     }
 
-    /// Returns how long the error lasts, for the two kinds of error that report it.
+    /// Returns the time after which the error is over, for the two kinds of errors that report this
+    /// time.
     pub fn resets_after(&self) -> Option<Duration> {
         match self {
             ModelFailure::RateLimited {
@@ -258,12 +266,13 @@ impl ModelFailure {
     }
 }
 
-/// The number of requests that a turn answers. It can be more than one, because programs repeat
-/// failed requests, each in its own way.
+/// The number of requests that a turn (one scripted answer of the model) answers. A turn that fails
+/// can answer several requests, because programs repeat failed requests, each program in its own
+/// way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnRepeat {
     Once,
     Times(u32),
-    /// All requests from the first one until this time has passed.
+    /// The turn answers all requests from the first one until this time has passed.
     For(Duration),
 }

@@ -1,5 +1,5 @@
-//! The server itself: accepts connections, keeps track of the next turn of each script, and records
-//! requests.
+//! The server that imitates models. It accepts connections, keeps track of the next turn of each
+//! script, and records requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Write};
@@ -16,7 +16,8 @@ use super::script::{AnswerPace, ModelScript, ModelTurn, ModelUsage, TurnRepeat};
 use super::tools::{self, ModelToolCall};
 use super::{anthropic, chat, gemini, responses};
 
-/// Maximum time for an answer, so that a test ends even if it forgets to open a gate.
+/// Maximum time for sending an answer, so that a test ends even if it does not open the gate at
+/// which the answer waits.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
 /// Maximum total time for an answer that is sent slowly.
 const MAX_SLOW_ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -48,8 +49,8 @@ struct State {
 struct ScriptProgress {
     script: ModelScript,
     next_turn: usize,
-    /// The number of requests that the next turn has already answered; `first_request_at` is when
-    /// the first of them came.
+    /// The number of requests that the current turn has already answered. `first_request_at` is the
+    /// time when the first of these requests arrived.
     turn_requests: u32,
     first_request_at: Option<Instant>,
 }
@@ -110,7 +111,8 @@ impl ModelServer {
         Ok(server)
     }
 
-    /// Adds a script. A script with the same marker is replaced and starts again.
+    /// Adds a script. If there is already a script with the same marker (name), replaces that
+    /// script and starts again with the first turn.
     pub fn add_script(&self, story: ModelScript) {
         let mut state = self.inner.lock();
         state
@@ -134,7 +136,8 @@ impl ModelServer {
         self.address.port()
     }
 
-    /// Opens a gate, so that every answer that waits at it, now or later, continues.
+    /// Opens a gate (a point at which answers wait for the test). Every answer that waits at this
+    /// gate, now or later, continues.
     pub fn release(&self, gate: &str) {
         self.inner.lock().released_gates.insert(gate.to_owned());
         self.inner.changed.notify_all();
@@ -145,7 +148,8 @@ impl ModelServer {
         self.inner.lock().requests.clone()
     }
 
-    /// Returns the records of the requests that the script with this marker answered.
+    /// Returns the records of the requests that were answered by the script with this marker
+    /// (name).
     pub fn requests_of(&self, marker: &str) -> Vec<RequestRecord> {
         let mut requests = self.requests();
         requests.retain(|request| {
@@ -157,13 +161,14 @@ impl ModelServer {
         requests
     }
 
-    /// Returns the errors that no test expects: scripts that want a tool which the program does not
-    /// offer, and requests that cannot be read.
+    /// Returns the errors that no test expects: a script wanted a tool that the program did not
+    /// offer, or a request could not be read.
     pub fn errors(&self) -> Vec<String> {
         self.inner.lock().errors.clone()
     }
 
-    /// Waits until the recorded requests satisfy `holds`. Returns false if the time runs out first.
+    /// Waits until `holds` returns true for the recorded requests, and then returns true. Returns
+    /// false if the time `patience` runs out first.
     pub fn wait_until(&self, patience: Duration, holds: impl Fn(&[RequestRecord]) -> bool) -> bool {
         let deadline = Instant::now() + patience;
         let mut state = self.inner.lock();
@@ -183,12 +188,13 @@ impl Drop for ModelServer {
         let mut state = self.inner.lock();
         state.is_closing = true;
         for connection in state.connections.values() {
-            // An error only means that the connection is already closed.
+            // Ignore an error, because it only means that the connection is already closed.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
         self.inner.changed.notify_all();
-        // The listening thread checks `is_closing` only when a connection arrives, so make one.
+        // The listening thread checks `is_closing` only when a connection arrives, so open a
+        // connection to wake the thread.
         let _ = TcpStream::connect(self.address);
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
@@ -223,7 +229,9 @@ fn accept_connections(listener: &TcpListener, inner: &Arc<Inner>) {
         let (kept, connection) = match kept {
             Ok(both) => both,
             Err(error) => {
-                inner.record_error(format!("could not accept a connection: {error}"));
+                inner.record_error(format!(
+                    "could not accept a connection to the model server: {error}"
+                ));
                 continue;
             }
         };
@@ -233,7 +241,9 @@ fn accept_connections(listener: &TcpListener, inner: &Arc<Inner>) {
             if let Err(error) = serve_connection(&connection, &theirs)
                 && error.kind() == io::ErrorKind::InvalidData
             {
-                theirs.record_error(format!("could not read a request: {error}"));
+                theirs.record_error(format!(
+                    "could not read a request to the model server: {error}"
+                ));
             }
             let _ = connection.shutdown(Shutdown::Both);
             theirs.lock().connections.remove(&nth);
@@ -322,8 +332,9 @@ impl Exchange<'_> {
         let body: Value = match serde_json::from_slice(&self.request.body) {
             Ok(body) => body,
             Err(error) => {
-                self.inner
-                    .record_error(format!("{path}: the body is not JSON: {error}"));
+                self.inner.record_error(format!(
+                    "the body of a request to {path} is not JSON: {error}"
+                ));
                 return self.send_json(
                     400,
                     &[],
@@ -470,8 +481,8 @@ impl Exchange<'_> {
         self.send_stream(&events, &turn.pace)
     }
 
-    /// Returns the next turn of the script that the conversation selects with the last marker in
-    /// the user's text.
+    /// Returns the next turn of the script that a conversation uses. The last marker (the name of a
+    /// script) in the user's text selects the script.
     fn next_turn(&self, asked: &ModelRequest) -> ModelTurn {
         let mut state = self.inner.lock();
         let users = asked
@@ -527,7 +538,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends an answer as a stream of events, as fast as `pace` says.
+    /// Sends an answer as a stream of events, at the speed that `pace` defines.
     fn send_stream(&self, events: &[String], pace: &AnswerPace) -> io::Result<AnswerEnd> {
         let mut to = self.connection;
         http::begin_stream(&mut to)?;
@@ -557,8 +568,8 @@ impl Exchange<'_> {
         Ok(AnswerEnd::Complete)
     }
 
-    /// Waits until the test opens the gate, if `pace` names a gate. Returns `Some` if the answer
-    /// must end here.
+    /// If `pace` names a gate, waits until the test opens this gate. Returns `Some` if the answer
+    /// must end here, because the program closed the connection or the server ends.
     fn wait_at_gate(&self, pace: &AnswerPace) -> io::Result<Option<AnswerEnd>> {
         match pace {
             AnswerPace::Hang { gate } => self.wait(MAX_ANSWER_TIME, Some(gate)),
@@ -566,8 +577,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits for `time`, or until the gate opens. Returns `Some` if the program closes the
-    /// connection or the server ends.
+    /// Waits for `time`, or until the test opens the gate. Returns `Some` if the program closes the
+    /// connection or the server ends in the meantime.
     fn wait(&self, time: Duration, gate: Option<&str>) -> io::Result<Option<AnswerEnd>> {
         let deadline = Instant::now() + time;
         let mut state = self.inner.lock();
@@ -582,8 +593,8 @@ impl Exchange<'_> {
             if remaining.is_zero() {
                 return Ok(None);
             }
-            // Nothing wakes this thread when the program closes the connection, so check every 50
-            // ms.
+            // Nothing wakes this thread when the program closes the connection, so check the
+            // connection every 50 ms.
             state = self
                 .inner
                 .wait(state, remaining.min(Duration::from_millis(50)));
@@ -607,7 +618,7 @@ impl Exchange<'_> {
 }
 
 impl ScriptProgress {
-    /// Returns the turn that answers the current request, with its position in the script.
+    /// Returns the turn that answers the current request, with the turn's position in the script.
     fn next(&mut self, now: Instant) -> (usize, ModelTurn) {
         loop {
             let Some(turn) = self.script.turns.get(self.next_turn) else {
@@ -634,7 +645,8 @@ impl ScriptProgress {
     }
 }
 
-/// Returns the script whose marker comes last in a text, as a whole word.
+/// Returns the position of the script whose marker (name) comes last in a text. The marker must be
+/// a whole word.
 fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_');
     let last_position = |marker: &str| {

@@ -2,15 +2,16 @@
 //!
 //! Every program has its own names for tools and their fields: `Write {file_path, content}`,
 //! `write_file {file_path, content}`, `write {filePath, content}`, an `apply_patch` that takes
-//! plain text, and so on. The tool is found by a list of known names, and its fields by the tool's
-//! schema. Other required fields get a placeholder.
+//! plain text, and so on. The tool is found by a list of known names, and its fields are found in
+//! the tool's schema. Other required fields get a placeholder.
 
 use serde_json::{Map, Value, json};
 
 use super::request::{ConversationEntry, ModelRequest, OfferedTool};
 use super::script::ModelAction;
 
-/// A tool call as the program understands it, with its own names for the tool and the fields.
+/// A tool call as the agent's program understands it, with the program's own names for the tool and
+/// its fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ModelToolCall {
     pub(super) id: String,
@@ -27,7 +28,7 @@ pub(super) enum ToolInput {
 }
 
 impl ModelToolCall {
-    /// Returns the input as JSON.
+    /// Returns the input of the tool call as JSON.
     pub(super) fn input_json(&self) -> Value {
         match &self.input {
             ToolInput::Fields(fields) => fields.clone(),
@@ -97,8 +98,8 @@ pub(super) fn call_for_action(
     })
 }
 
-/// Returns the first of these tools that the program offers. The program's name may have the prefix
-/// of an extension, as in `developer__shell`.
+/// Returns the first of the tools `names` that the program offers. The program's name for the tool
+/// may have the prefix of an extension, as in `developer__shell`.
 fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedTool> {
     names.iter().find_map(|wanted| {
         asked.tools.iter().find(|offered_tool| {
@@ -180,14 +181,15 @@ fn read_call<'a>(asked: &'a ModelRequest, path: &str) -> Option<(&'a OfferedTool
     Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
 
-/// Sets the field that says what to do, for programs with one tool for all kinds of editing.
+/// Sets the field that says which edit to make, if the program has one tool for all kinds of edits.
 fn set_editor_verb(offer: &OfferedTool, fields: &mut Map<String, Value>, verb: &str) {
     if offer.name.ends_with("text_editor") {
         fields.insert("command".into(), json!(verb));
     }
 }
 
-/// Returns the first of these fields that the tool's input has, with its exact name and its schema.
+/// Returns the first of the fields `names` that the tool's input has, with the field's exact name
+/// and schema.
 fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'a Value)> {
     let fields = offer.schema["properties"].as_object()?;
     names
@@ -238,8 +240,8 @@ fn shell_quote(text: &str) -> String {
 }
 
 /// Returns a path in the form that the tool requires. Some tools demand absolute paths in their
-/// schema. For those, the working directory is read from the program's prompt, which tells the
-/// model about it.
+/// schema. For such a tool, the working directory is read from the program's prompt, which tells
+/// the model the directory.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
     let wants_absolute = find_field(offer, &PATH_FIELDS)
         .is_some_and(|(_, schema)| schema.to_string().contains("bsolute"));

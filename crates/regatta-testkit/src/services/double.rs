@@ -1,6 +1,6 @@
-//! The part that the doubles of all services have in common: the imitated service's state under one
-//! lock, the recorded calls, violations of the service's rules, faults that a test ordered, and
-//! tests that wait for a change.
+//! Implements the part that the doubles (imitations) of all services have in common: the state of
+//! the imitated service under one lock, the recorded calls, violations of the service's rules,
+//! faults that a test ordered, and tests that wait for a change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -20,30 +20,31 @@ use super::rate_limit::{RateRefusal, RateRule, RateTracker, TimeScale};
 /// The way in which an API call fails when a test orders it with [`ServiceDouble::fail_next`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceFault {
-    /// The double does nothing and answers with this HTTP status.
+    /// The double does not perform the call, and answers with this HTTP status.
     Status(u16),
-    /// The double does nothing and answers with the service's error for "wait this many seconds". A
-    /// client that calls again earlier commits a violation.
+    /// The double does not perform the call, and answers with the service's error for "wait this
+    /// many seconds". If the client calls again earlier, that is a violation.
     RetryAfter(f64),
-    /// The double does nothing and closes the connection without an answer.
+    /// The double does not perform the call, and closes the connection without an answer.
     DropBeforeAnswer,
-    /// The double performs the call and closes the connection without an answer. A client that
-    /// simply repeats the call performs it twice.
+    /// The double performs the call and closes the connection without an answer. If the client
+    /// simply repeats the call, the double performs it twice.
     DropAfterCall,
-    /// The double waits this long before it performs and answers the call.
+    /// The double (the imitated service) waits this long before it performs and answers the call.
     Delay(Duration),
 }
 
 /// One API call that the double received.
 #[derive(Clone, Debug)]
 pub struct ServiceCall {
-    /// When the call arrived, counted from the start of the double.
+    /// The time when the call arrived, counted from the start of the double.
     pub arrived: Duration,
-    /// When the call was answered or dropped, counted from the start of the double.
+    /// The time when the call was answered or its connection was closed, counted from the start of
+    /// the double.
     pub answered: Duration,
     /// The API operation, with the name that the service gives it.
     pub operation: String,
-    /// The app to which the call's credentials belong, or an empty text.
+    /// The app to which the call's credentials belong; empty if the call has no valid credentials.
     pub app: String,
     pub input: Value,
     pub status: u16,
@@ -53,14 +54,14 @@ pub struct ServiceCall {
     pub fault: Option<ServiceFault>,
 }
 
-/// Which kind of rule of the service a client violated.
+/// The kind of rule of the service that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ViolationKind {
     /// The client exceeded a rate limit.
     RateLimit,
-    /// The client called again before the time that an earlier answer had told it to wait for.
+    /// The client called again before the end of the wait that an earlier answer had demanded.
     TooSoon,
-    /// The client acknowledged, answered or became active too late.
+    /// The client acknowledged an event, answered a request or became active too late.
     Late,
     /// The call's credentials are missing, wrong or expired.
     Auth,
@@ -70,16 +71,16 @@ pub enum ViolationKind {
     BadField,
     /// A text or a list in the call is longer than the service allows.
     TooLong,
-    /// The client wanted to change an object of somebody else.
+    /// The client wanted to change an object that belongs to somebody else.
     NotOwned,
     /// The service could not parse the markup of a text.
     BadMarkup,
-    /// The call does not fit the present state, for example because something is stopped twice or
-    /// the app is not in the channel.
+    /// The call is not allowed in the present state, for example because the client stops something
+    /// twice or its app is not in the channel.
     WrongState,
 }
 
-/// Something that a client did and that the real service would reject or punish.
+/// A violation: an action of a client that the real service would reject or punish.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub noticed: Duration,
@@ -153,7 +154,7 @@ impl ServiceAnswer {
     }
 }
 
-/// Behaviour that all services have, but each in its own format.
+/// The behaviour that all services have in common, although each has its own format.
 pub trait ServiceState: Send + 'static {
     /// Returns the service's answer to a client that must wait this many seconds.
     #[doc(hidden)]
@@ -173,7 +174,7 @@ pub(crate) fn rate_limited<W: ServiceState>(operation: &str, seconds: f64) -> Se
     }
 }
 
-/// The records that a double keeps besides the state of the imitated service.
+/// The records that a double keeps in addition to the state of the service that it imitates.
 pub(crate) struct CallRecords {
     pub(crate) scale: TimeScale,
     pub(crate) limiter: RateTracker,
@@ -181,7 +182,7 @@ pub(crate) struct CallRecords {
     calls: Vec<ServiceCall>,
     violations: Vec<Violation>,
     faults: BTreeMap<String, VecDeque<ServiceFault>>,
-    /// The last number that was used to make an identifier.
+    /// The last number from which an identifier was made.
     counter: u64,
 }
 
@@ -202,8 +203,8 @@ impl CallRecords {
         });
     }
 
-    /// Counts a call against rate limits. If a limit refuses the call, that is recorded as a
-    /// violation.
+    /// Counts a call against the rate limits `rules`. If a limit is exceeded, refuses the call and
+    /// records a violation.
     pub(crate) fn count_call(
         &mut self,
         caller: &str,
@@ -226,7 +227,7 @@ impl CallRecords {
         taken
     }
 
-    /// Returns a new number, for identifiers.
+    /// Returns a new number from which an identifier can be made.
     pub(crate) fn next(&mut self) -> u64 {
         self.counter += 1;
         self.counter
@@ -237,7 +238,8 @@ impl CallRecords {
     }
 }
 
-/// The state of a double at one moment: the imitated service and the records.
+/// The state of a double (an imitated service) at one moment: the service's state and the recorded
+/// calls.
 pub struct DoubleView<'a, W> {
     service: &'a W,
     records: &'a CallRecords,
@@ -261,7 +263,7 @@ impl<W> DoubleView<'_, W> {
         &self.records.calls
     }
 
-    /// Returns the calls of one operation that succeeded.
+    /// Returns the successful calls of one API operation.
     pub fn answered<'b>(&'b self, operation: &'b str) -> impl Iterator<Item = &'b ServiceCall> {
         self.calls().iter().filter(move |service_call| {
             service_call.operation == operation
@@ -281,7 +283,7 @@ struct DoubleState<W> {
     records: CallRecords,
 }
 
-/// The part of a double that is the same for all services.
+/// The part of a double (an imitated service) that is the same for all services.
 pub struct ServiceDouble<W> {
     state: Mutex<DoubleState<W>>,
     changed: watch::Sender<u64>,
@@ -290,7 +292,7 @@ pub struct ServiceDouble<W> {
 }
 
 impl<W: ServiceState> ServiceDouble<W> {
-    /// Starts a double that passes each request to `handler`.
+    /// Starts a double (an imitated service) that passes each request to `handler`.
     pub(crate) async fn open<F>(
         world: W,
         handler: fn(Arc<ServiceDouble<W>>, DoubleRequest) -> F,
@@ -355,17 +357,17 @@ impl<W: ServiceState> ServiceDouble<W> {
         act(world, ledger)
     }
 
-    /// Returns a receiver that is notified of every change.
+    /// Returns a receiver that is notified of every change of the double's state.
     pub(crate) fn watch_changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Closes the listener and all connections of the double.
+    /// Closes the listener and all connections of the double (the imitated service).
     pub(crate) fn shut_down(&self) {
         self.listener.shut_down();
     }
 
-    /// Lets a function read the present state.
+    /// Calls a function that reads the present state, and returns its result.
     pub fn view<T>(&self, look: impl FnOnce(&DoubleView<'_, W>) -> T) -> T {
         let state = self.lock();
         look(&DoubleView {
@@ -382,12 +384,13 @@ impl<W: ServiceState> ServiceDouble<W> {
         &self.listener
     }
 
-    /// Returns the double's URL: `http://127.0.0.1:PORT`.
+    /// Returns the URL of the double (the imitated service): `http://127.0.0.1:PORT`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.listener.address())
     }
 
-    /// Returns when the double was started. The times of calls and violations count from here.
+    /// Returns the time when the double (the imitated service) was started. The times of calls and
+    /// violations are measured from this time.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -397,8 +400,8 @@ impl<W: ServiceState> ServiceDouble<W> {
         self.update(|_, ledger| ledger.scale = scale);
     }
 
-    /// Makes the next `n` calls of an operation fail, after those that earlier calls of this
-    /// function ordered to fail.
+    /// Makes the next `n` calls of an API operation fail. If earlier calls of this function ordered
+    /// other failures, those failures come first.
     pub fn fail_next(&self, operation: &str, n: usize, fault: ServiceFault) {
         self.update(|_, ledger| {
             let queue = ledger.faults.entry(operation.to_owned()).or_default();
@@ -411,7 +414,7 @@ impl<W: ServiceState> ServiceDouble<W> {
         self.lock().records.calls.clone()
     }
 
-    /// Returns all calls of one operation, oldest first.
+    /// Returns all calls of one API operation, oldest first.
     pub fn calls_of(&self, operation: &str) -> Vec<ServiceCall> {
         let mut calls = self.calls();
         calls.retain(|service_call| service_call.operation == operation);
@@ -439,13 +442,13 @@ impl<W: ServiceState> ServiceDouble<W> {
         self.changed.send_modify(|changed| *changed += 1);
     }
 
-    /// Accepts connections again, on the same port.
+    /// Accepts connections again on the same port, after [`ServiceDouble::go_offline`].
     pub async fn go_online(&self) {
         self.listener.go_online().await;
     }
 
-    /// Waits until a condition holds. Panics, and prints the last calls, if it does not hold in
-    /// time.
+    /// Waits until the function `holds` returns true. If it does not return true in time, panics
+    /// and prints the last calls.
     pub async fn wait_for(
         &self,
         mut holds: impl FnMut(&DoubleView<'_, W>) -> bool,
@@ -455,8 +458,8 @@ impl<W: ServiceState> ServiceDouble<W> {
             .await;
     }
 
-    /// Waits until `look` returns a value, and returns that value. Panics, and prints the last
-    /// calls, if there is none in time.
+    /// Waits until `look` returns a value, and returns that value. If `look` returns none in time,
+    /// panics and prints the last calls.
     pub async fn wait_for_some<T>(
         &self,
         mut look: impl FnMut(&DoubleView<'_, W>) -> Option<T>,
@@ -506,8 +509,8 @@ impl<W: ServiceState> ServiceDouble<W> {
         story
     }
 
-    /// Performs an API call and records it. If a test ordered a fault for the operation, the call
-    /// fails in that way.
+    /// Performs an API call and records the call. If a test ordered a fault for the operation,
+    /// makes the call fail with that fault.
     pub(crate) async fn perform_call(
         &self,
         operation: &str,
@@ -541,8 +544,8 @@ impl<W: ServiceState> ServiceDouble<W> {
                     ServiceAnswer::error(0, "dropped", Value::Null)
                 }
                 Some(ServiceFault::DropAfterCall | ServiceFault::Delay(_)) | None => {
-                    // If a test ordered a wait, refuse earlier calls even if no rate limit is used
-                    // up.
+                    // If a test told the client to wait, refuse calls before the end of the wait,
+                    // even if no rate limit is used up.
                     let held = RateRule::window(
                         wait_key(operation, caller),
                         u32::MAX,
@@ -587,7 +590,7 @@ impl<W: ServiceState> ServiceDouble<W> {
     }
 }
 
-/// Returns the key under which an ordered wait is kept.
+/// Returns the key under which the double stores a wait that a test ordered for a client.
 fn wait_key(operation: &str, caller: &str) -> String {
     format!("the ordered wait for {operation} of {caller}")
 }

@@ -1,4 +1,5 @@
-//! The HTTP listener of a double and its connections. A test can cut the connections.
+//! The HTTP listener of a double (an imitated service), with its connections. A test can cut the
+//! connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,17 +15,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Maximum size of a request body in bytes, more than any bridge sends.
+/// Maximum size of a request body in bytes. Regatta never sends a body of this size.
 const MAX_BODY_BYTES: usize = 26 << 20;
 
-/// An HTTP request to the double, with its complete body.
+/// An HTTP request to the double (the imitated service), with its complete body.
 pub(crate) struct DoubleRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Set if the client asks to turn the connection into a websocket.
+    /// The future websocket connection, if the client asks to turn the connection into a websocket.
     pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
@@ -50,7 +51,7 @@ impl DoubleRequest {
     }
 }
 
-/// The reply of a double to a request.
+/// The reply of a double (an imitated service) to a request.
 pub(crate) enum DoubleReply {
     Answer(Response<Full<Bytes>>),
     /// The double closes the connection without an answer.
@@ -68,7 +69,8 @@ pub(crate) struct DoubleListener {
     /// when it changes.
     closings: watch::Sender<u64>,
     accept_task: Mutex<Option<JoinHandle<()>>>,
-    /// The first listener, kept until it is used, so that no other process can take the port.
+    /// The listener that was opened first. It is kept until the double starts to accept
+    /// connections, so that no other process can take the port.
     reserved: Mutex<Option<TcpListener>>,
 }
 
@@ -154,7 +156,7 @@ impl DoubleListener {
         self.accept_task().is_some()
     }
 
-    /// Closes the listener for good.
+    /// Closes the listener. It cannot be opened again.
     pub(crate) fn shut_down(&self) {
         self.closings.send_modify(|closing| *closing += 1);
         if let Some(accepting) = self.accept_task().take() {
@@ -188,8 +190,8 @@ async fn handle_connection(stream: TcpStream, handler: Handler) {
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // Ignore the result: a client that closes early and a connection that the test cut are not
-    // errors.
+    // Ignore the result, because it is no error if a client closes the connection early or a test
+    // cuts it.
     let _ended = connection.with_upgrades().await;
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A double is started inside a tokio runtime and has a `base_url()`. The test adds people and
 //! channels or repositories. Then the bridge under test (the part of Regatta that talks to the
-//! service) calls the double's API and receives its events, while the test acts as a person and
-//! checks what people would see. All doubles share these functions ([`ServiceDouble`] implements
-//! them):
+//! service) calls the double's API and receives its events. The test acts as a person and checks
+//! the messages that people would see. All doubles share these functions ([`ServiceDouble`]
+//! implements them):
 //!
 //! - `calls()`: every API call with its time, its answer and its error;
 //! - `violations()`: calls that the real service would reject or punish;

@@ -1,4 +1,4 @@
-//! HTTP requests that an imitated service sends by itself: webhooks and events.
+//! Sends the HTTP requests that an imitated service makes by itself: webhooks and events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A POST request that a double is about to send.
+/// A POST request that a double (an imitated service) is about to send.
 #[derive(Clone, Debug)]
 pub(crate) struct OutgoingRequest {
     pub(crate) url: String,
@@ -16,7 +16,7 @@ pub(crate) struct OutgoingRequest {
     pub(crate) body: Bytes,
 }
 
-/// The receiver's answer to such a request.
+/// The receiver's answer to a request that a double (an imitated service) sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
@@ -24,7 +24,7 @@ pub(crate) struct ReceivedResponse {
     pub(crate) body: Bytes,
 }
 
-/// Why a request got no answer.
+/// The reason why a request got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryError {
     Refused,

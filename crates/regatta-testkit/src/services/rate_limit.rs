@@ -4,14 +4,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// By which factor time runs faster in a double than in the real service.
+/// The factors by which time runs faster in a double (an imitated service) than in the real
+/// service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeScale {
-    /// The factor for rate limits, for `Retry-After`, and for delays before something is sent
-    /// again.
+    /// The factor by which rate limits, waits in `Retry-After`, and delays before something is sent
+    /// again run faster.
     pub limits: f64,
-    /// The factor for deadlines of the client: for acknowledgements, for first activities, and for
-    /// the lifetime of tokens.
+    /// The factor by which the deadlines of clients run faster: for acknowledgements, for first
+    /// activities, and for the lifetime of tokens.
     pub deadlines: f64,
 }
 
@@ -31,7 +32,7 @@ impl TimeScale {
         }
     }
 
-    /// Returns the same scale with deadlines that run this many times faster.
+    /// Returns the same scale, but with deadlines of clients that run this many times faster.
     pub fn with_faster_deadlines(self, times: f64) -> TimeScale {
         TimeScale {
             deadlines: times,
@@ -47,8 +48,8 @@ impl TimeScale {
         real.div_f64(self.deadlines)
     }
 
-    /// Returns the seconds for a `Retry-After` header: whole seconds as in the real services, and
-    /// fractions if time runs faster.
+    /// Returns the number of seconds for a `Retry-After` header: a whole number as in the real
+    /// services, or a fraction if time runs faster.
     pub(crate) fn retry_after_seconds(self, wait: Duration) -> f64 {
         let exact = wait.as_secs_f64();
         if self.limits == 1.0 {
@@ -59,7 +60,8 @@ impl TimeScale {
     }
 }
 
-/// Formats seconds for a header: `3`, or `0.250` if time runs faster.
+/// Formats a number of seconds for a header: `3`, or `0.250` if time runs faster than in the real
+/// service.
 pub(crate) fn header_text(seconds: f64) -> String {
     if seconds.fract() == 0.0 {
         format!("{seconds:.0}")
@@ -79,9 +81,10 @@ pub(crate) struct RateRule {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RateRuleKind {
-    /// At most `max` points in any period of this length.
+    /// The client may use at most `max` points in any period of this length.
     Window { max: u32, period: Duration },
-    /// One call per interval on average. After a pause, up to `burst` calls at once.
+    /// The client may make one call per interval on average and, after a pause, up to `burst` calls
+    /// at once.
     Bucket { interval: Duration, burst: u32 },
 }
 
@@ -116,25 +119,29 @@ pub(crate) struct RateRefusal {
     pub(crate) key: String,
     /// The number of seconds that the client must wait, as the service tells it.
     pub(crate) seconds: f64,
-    /// True if an earlier refusal had told the client to wait longer.
+    /// True if the client called before the end of the wait that an earlier refusal had demanded.
     pub(crate) is_too_soon: bool,
 }
 
-/// A call that comes so soon after a refusal was already on its way, so it is not a violation.
+/// The time after a refusal in which another call is not a violation, because the client may have
+/// sent that call before it received the refusal.
 const IN_FLIGHT_GRACE: Duration = Duration::from_millis(100);
 
-/// The used part of each rate limit.
+/// Records how much of each rate limit is used.
 #[derive(Default)]
 pub(crate) struct RateTracker {
     windows: BTreeMap<String, VecDeque<(Instant, u32)>>,
-    /// For each bucket, when all of its allowance will be available again.
+    /// For each token bucket, the time when it will be full again, so that a whole burst of calls
+    /// is allowed.
     buckets: BTreeMap<String, Instant>,
-    /// For each refused key: when the wait ends, and when the first refusal was sent.
+    /// For each refused key (operation and client): the end of the wait, and the time of the first
+    /// refusal.
     refusals: BTreeMap<String, (Instant, Instant)>,
 }
 
 impl RateTracker {
-    /// Counts a call against all rules. If one rule refuses the call, it counts against none.
+    /// Counts a call against all rate limits in `rules`. If one of them refuses the call, counts
+    /// the call against none.
     pub(crate) fn count_call(
         &mut self,
         rules: &[RateRule],
@@ -155,7 +162,7 @@ impl RateTracker {
                 continue;
             }
             if !own.is_zero() {
-                // A call that comes too early does not make the wait longer.
+                // A call that comes before the end of the wait does not make the wait longer.
                 let until = now + Duration::from_secs_f64(scale.retry_after_seconds(own));
                 let named = self
                     .refusals
@@ -193,14 +200,15 @@ impl RateTracker {
         Ok(())
     }
 
-    /// Returns how many points of a window were used at its last call.
+    /// Returns the number of points that were used in the time window of a rate limit, as of the
+    /// last call.
     pub(crate) fn used(&self, key: &str) -> u32 {
         self.windows
             .get(key)
             .map_or(0, |items| items.iter().map(|(_, count)| count).sum())
     }
 
-    /// Makes calls with this key wait until a time, even if no limit is used up.
+    /// Makes calls with this key wait until the time `until`, even if no rate limit is used up.
     pub(crate) fn order_wait(&mut self, key: &str, until: Instant) {
         self.refusals
             .insert(key.to_owned(), (until, Instant::now()));

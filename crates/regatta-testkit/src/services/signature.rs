@@ -1,4 +1,4 @@
-//! Makes signatures, identifiers and dates in the formats of the services.
+//! Makes signatures, identifiers and dates in the formats of the imitated services.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,7 @@ pub(crate) fn fake_token(seed: &str, length: usize) -> String {
     hex(&digest).chars().take(length).collect()
 }
 
-/// Like [`fake_token`], but in capital letters, as Slack's identifiers are.
+/// Returns the same identifier as [`fake_token`], but in capital letters like Slack's identifiers.
 pub(crate) fn fake_capitals(seed: &str, length: usize) -> String {
     fake_token(seed, length).to_uppercase()
 }

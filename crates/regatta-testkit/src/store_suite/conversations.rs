@@ -1,4 +1,4 @@
-//! The part of the test history about conversations.
+//! The part of the test history about conversations in chat services.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn thread_message(delivery: &str, text: &str) -> Command {
     Command::Converse(Box::new(ConversationCommand::HandleMessage(hear)))
 }
 
-/// Adds commands about conversations to the test history.
+/// Adds commands about conversations in chat services to the test history.
 pub(super) fn add_conversations(history: &mut HistoryBuilder) {
     history.run_as_daemon(Command::RegisterAgent(RegisterAgent {
         name: agent_named("vera"),
@@ -101,7 +101,7 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
         },
     )));
     // After more than a week without messages, the conversation's workspace is removed, and the key
-    // of the delivery is forgotten.
+    // of the message's delivery is forgotten.
     history.now = Now {
         fleet_ms: history.now.fleet_ms + 9 * 24 * 3_600_000,
         ..history.now

@@ -1,4 +1,4 @@
-//! Test cases for queries about the past. Expected results are computed by looking at every row.
+//! Test cases for queries about the past. The expected results are computed by checking every row.
 
 use std::collections::BTreeSet;
 

@@ -44,7 +44,7 @@ use regatta_core::{
 };
 use regatta_engine::ports::store::StoreBatch;
 
-/// One commit of the test history, and the state that must hold after it.
+/// One commit of the test history, and the state that is expected after the commit.
 #[derive(Clone, Debug)]
 pub struct CommitStep {
     pub batch: StoreBatch,
@@ -58,7 +58,7 @@ pub struct HistoryBuilder {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<CommitStep>,
-    /// The accepted request of each step, with the time at which it was decided.
+    /// The accepted request of each step, with the time at which the request was decided.
     pub requests: Vec<(Request, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }
@@ -77,8 +77,8 @@ impl HistoryBuilder {
         };
         let decision = decide(&self.board, &request, self.now)
             .unwrap_or_else(|refusal| panic!("{:?}: {}", request.command, refusal.message()));
-        // Every third commit completes the oldest effects, as an engine would that reports them as
-        // done, so that the history contains completed effects too.
+        // Every third commit reports the oldest effects (side actions such as starting a program)
+        // as done, as the engine would. So the history contains completed effects too.
         let removed_count = if self.steps.len() % 3 == 2 {
             self.outbox.len() / 2
         } else {
@@ -233,8 +233,8 @@ impl HistoryBuilder {
     }
 }
 
-/// Returns what the check of some work found besides its verdict: a result, changes outside the
-/// manifest, and warnings.
+/// Returns findings about a finished piece of work: a result, changes outside the manifest (the
+/// files that the task may change), and warnings.
 fn side_findings() -> WorkFindings {
     let result = WorkResult {
         detail: "done".into(),
@@ -260,13 +260,13 @@ fn side_findings() -> WorkFindings {
     }
 }
 
-/// Returns the test history with every kind of event. At its end there is a live object of every
-/// kind.
+/// Returns the test history, which contains every kind of event. At its end, an object of every
+/// kind (such as a running attempt) still exists.
 pub fn all_steps() -> Vec<CommitStep> {
     full_history().steps
 }
 
-/// Returns the requests that produce [`all_steps`], each with its time.
+/// Returns the requests whose commits are [`all_steps`], each with its time.
 pub fn all_requests() -> Vec<(Request, Now)> {
     full_history().requests
 }
@@ -282,7 +282,7 @@ fn full_history() -> HistoryBuilder {
     bus::add_hooks(&mut history);
     sessions::add_sessions(&mut history);
     landings::add_queue(&mut history);
-    // A day later all leases have expired, and the first stored answers are forgotten.
+    // After another day, all leases have expired and the oldest stored answers are forgotten.
     history.advance(25 * 3_600_000);
     history.run_as_daemon(Command::Resume { pid: 2 });
     missions::add_leads(&mut history);

@@ -1,4 +1,4 @@
-//! The part of the test history about teams: a team is launched, only some members start, it is
+//! The part of the test history about teams. A team is launched, but only some members start. It is
 //! launched again and archived. Another team stays active.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn team_and_launch(history: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
     (team, launch)
 }
 
-/// Launches a team. All its members' programs are found, and the members in `up` start.
+/// Launches a team. The programs of all members are found, but only the members in `up` start.
 fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     let CommandOutcome::Launched(Some(id)) = run_team_command(
         history,

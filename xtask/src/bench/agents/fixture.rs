@@ -27,7 +27,7 @@ pub(crate) struct BenchFixture {
     pub(crate) root: PathBuf,
     binary: PathBuf,
     agents: AgentsAdapter,
-    /// Whether the daemon is no longer our child process.
+    /// True if the daemon is no longer our child process.
     is_detached: AtomicBool,
     _scratch: TempDir,
 }

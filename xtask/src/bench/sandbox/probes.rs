@@ -35,7 +35,7 @@ pub(super) struct Probe {
     pub(super) name: &'static str,
     pub(super) expectation: Expectation,
     pub(super) script: &'static str,
-    /// Whether the probe may also run without a sandbox.
+    /// True if the probe may also run without a sandbox.
     pub(super) is_harmless: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Parses a patch into files and lines.
 //!
-//! The input is git's patch format. On request, lines that differ only in whitespace are treated as
-//! equal. The text is untrusted and returned without changes; the module `rows` escapes it.
+//! The input is git's patch format. If the caller wants it, lines that differ only in whitespace
+//! are treated as equal. The text of the patch is untrusted and is returned without changes; the
+//! module `rows` escapes the text.
 
 /// One file of a patch, with its changed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,8 +57,8 @@ pub(super) fn parse_patch(patch: &str) -> Vec<FileDiff> {
     files
 }
 
-/// Returns the path from `a/x b/x`, the end of a patch's header line. Both paths are equal, unless
-/// the file was renamed, which a later line of the header reports.
+/// Returns the path `x` from `a/x b/x`, the end of a patch's header line. The two paths differ only
+/// if the file was renamed, and then a later line of the header has the new path.
 fn name_in(both: &str) -> String {
     let half = both.len() / 2;
     let name = both.get(half..).unwrap_or(both).trim_start();
@@ -71,8 +72,8 @@ fn plain_name(name: &str) -> String {
         .to_owned()
 }
 
-/// Returns a file's change in which a removed and an added line that differ only in whitespace
-/// become one unchanged line, in its new form.
+/// Returns a copy of a file's change that ignores whitespace. A removed line and an added line that
+/// differ only in whitespace become one unchanged line, with the whitespace of the added one.
 pub(super) fn without_spaces(file: &FileDiff) -> FileDiff {
     let mut lines = Vec::with_capacity(file.lines.len());
     let mut at = 0;
@@ -120,8 +121,9 @@ pub(super) fn without_spaces(file: &FileDiff) -> FileDiff {
     }
 }
 
-/// Pairs removed lines with added lines that are equal except for whitespace, in order. Finds the
-/// largest number of pairs, unless the block is larger than a person would compare.
+/// Pairs removed lines with added lines that are equal except for whitespace, in order. Finds as
+/// many pairs as possible. In a very large block, pairs only lines at the same position, because
+/// the search would take too long.
 fn pairs_equal_but_spaces(removed: &[&str], added: &[&str]) -> Vec<(usize, usize)> {
     const MAX_COMPARISONS: usize = 250_000;
     let bare = |s: &&str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();

@@ -1,17 +1,17 @@
 //! Renders the lines of one file of a diff as rows of HTML tables.
 //!
-//! Removed and added lines are paired, and the differences in a pair are marked. All text of the
-//! patch is escaped (S12).
+//! Each removed line is paired with the added line that replaces it, and the differences between
+//! the two are marked. All text of the patch is escaped (S12).
 
 use std::fmt::Write as _;
 
 use super::file_diff::{FileDiff, without_spaces};
 use crate::live::sanitize;
 
-/// Number of rows per HTML table, which a browser lays out together.
+/// Number of rows in one HTML table. A browser lays out a whole table at once.
 const ROWS_PER_TABLE: usize = 100;
 
-/// Maximum number of lines of one file that the page gets.
+/// Maximum number of changed lines of one file that the page shows.
 const MAX_FILE_LINES: usize = 20_000;
 
 /// Length of lines, in characters, above which they are not compared word by word.
@@ -99,9 +99,9 @@ pub(super) fn render_rows(
     wrap_in_tables(&html, split)
 }
 
-/// Puts rows into HTML tables of a hundred rows each, which a browser does not lay out before they
-/// are visible. The columns have fixed widths, so that a table does not depend on others. The rows
-/// are split at `</tr>`, which the escaped text of a row cannot contain.
+/// Puts rows into HTML tables of a hundred rows each. A browser lays out a table only when the
+/// table becomes visible. The columns have fixed widths, so that they are the same in all tables.
+/// The rows are separated at `</tr>`, because the escaped text of a row cannot contain this tag.
 pub(super) fn wrap_in_tables(rows: &str, split: bool) -> String {
     let head = if split {
         "<div class=\"part\"><table class=\"diff split\"><colgroup><col class=\"n\"><col><col \
@@ -228,8 +228,8 @@ fn render_change(
     *line_numbers.1 += added.len();
 }
 
-/// Renders a line as HTML. The part that differs from the other line is marked: everything between
-/// the common beginning and the common end.
+/// Renders `text` as HTML. Marks the part that differs from `other`, which is everything between
+/// the common beginning and the common end of the two lines.
 pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
     if text.len() > MAX_COMPARED_CHARS || other.len() > MAX_COMPARED_CHARS {
         return line_html(text);
@@ -256,7 +256,7 @@ pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
     )
 }
 
-/// Splits a text into words and single characters that belong to no word.
+/// Splits a text into words, and single characters between the words.
 pub(super) fn split_words(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut from = 0;

@@ -1,17 +1,17 @@
 //! The catalog of the MCP tools for attempts: their names, descriptions and input schemas.
 //!
-//! The descriptions are short, because a model pays for every word. The choice of tools for a role
-//! and the calls are in the parent module.
+//! The descriptions are short, because every word costs tokens of the model. The parent module
+//! chooses the tools for each role and runs the calls.
 
 use serde_json::{Value, json};
 
 use crate::mcp::tools::tool_json;
 
-/// Default time that a waiting tool waits, in seconds. Most MCP clients end a tool call after one
-/// minute.
+/// Default time in seconds for tools that wait for something, such as an answer. The time is less
+/// than a minute, because most MCP clients give up a tool call after one minute.
 pub(super) const DEFAULT_WAIT_S: u64 = 45;
 
-/// Maximum time that a model can ask a tool to wait, in seconds.
+/// Maximum time in seconds that a model can tell a tool to wait.
 pub(super) const MAX_WAIT_S: u64 = 600;
 
 fn text_schema(help: &str) -> Value {
@@ -30,7 +30,8 @@ fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// Returns all tools that an attempt may call; `lead` adds those of a lead.
+/// Returns all tools that an attempt may call. With `lead`, includes the tools that only a lead (an
+/// agent that leads other agents) may call.
 pub(super) fn all_tools(lead: bool) -> Vec<Value> {
     let none = || object_schema(json!({}), &[]);
     let seconds = format!("Number of seconds to wait; {DEFAULT_WAIT_S} if omitted");
@@ -274,8 +275,8 @@ fn add_task_schema(lead: bool) -> Value {
     object_schema(fields, &["subject"])
 }
 
-/// The actions of the tool `task_action` that a worker can use; `LEAD_TASK_ACTIONS` lists the
-/// additional actions of a lead.
+/// The actions of the tool `task_action` that every agent can use. `LEAD_TASK_ACTIONS` lists the
+/// additional actions of a lead (an agent that leads other agents).
 const WORKER_TASK_ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
 
 const LEAD_TASK_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];

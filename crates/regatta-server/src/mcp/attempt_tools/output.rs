@@ -1,12 +1,13 @@
-//! Shortens the answers of verbs to the parts that a model needs, because a model pays for every
-//! word.
+//! Shortens the answers of API verbs to the parts that a model needs, because every word costs
+//! tokens of the model.
 
 use serde_json::{Value, json};
 
 use super::pick_fields;
 use crate::mcp::tools::ToolReply;
 
-/// Shortens a verb's answer to the part that is useful to the model which called the tool `name`.
+/// Shortens the answer of an API verb to the part that is useful to the model that called the tool
+/// `name`.
 pub(super) fn shorten_output(name: &str, data: Value) -> ToolReply {
     let noted = |data: Value, summary: &str| ToolReply {
         data,
@@ -82,7 +83,8 @@ pub(super) fn shorten_output(name: &str, data: Value) -> ToolReply {
     }
 }
 
-/// Returns the briefing of an attempt with only those fields of its task that the agent needs.
+/// Returns an attempt's briefing (the information for its agent) with only the fields of the task
+/// that the agent needs.
 fn shorten_briefing(mut data: Value) -> Value {
     let fields = [
         "id",

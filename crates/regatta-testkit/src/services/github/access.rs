@@ -13,9 +13,9 @@ use super::state::{GitHubApp, GitHubState as GitHubWorld};
 /// The app or installation that made an API call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitHubCaller {
-    /// The app itself, by its position in the list of apps.
+    /// The caller is the app itself. The number is the app's position in the list of apps.
     App(usize),
-    /// One installation of an app, at the owner of repositories.
+    /// The caller is one installation of an app at an owner of repositories.
     Installation { app: usize, installation: u64 },
 }
 
@@ -75,7 +75,7 @@ fn decode_claims(part: &str) -> Option<Value> {
     serde_json::from_slice(&decode_base64(part)?).ok()
 }
 
-/// Returns to whom a token belongs, or GitHub's error.
+/// Returns the app or installation to which a token belongs, or the text of GitHub's error.
 pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCaller, String> {
     if let Some(issued) = world
         .tokens
@@ -143,7 +143,7 @@ pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCal
     Ok(GitHubCaller::App(app))
 }
 
-/// Returns a signed token of an app, for tests whose client has no library for that.
+/// Returns a signed token of an app, for tests whose client has no library that signs tokens.
 pub(crate) fn app_token(app: &GitHubApp, number: usize) -> String {
     let now = signature::unix_time().as_secs();
     let encode = |value: &Value| encode_base64url(value.to_string().as_bytes());

@@ -42,7 +42,8 @@ pub(crate) fn answer_check(
             };
             let mut all: Vec<&CheckRun> = repo_state.checks.iter().filter(matches_filter).collect();
             if turn.request.query("filter") != Some("all") {
-                // List only the latest run of each name and app, unless the client asks for all.
+                // List only the latest check run for each combination of name and app, unless the
+                // client asks for all check runs.
                 let newest = |at: usize| {
                     !all[at + 1..].iter().any(|check_run| {
                         check_run.name == all[at].name && check_run.app == all[at].app
@@ -73,7 +74,8 @@ fn check_json(turn: &GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, Gi
     Ok(payloads::check(turn.github, repo_state, check))
 }
 
-/// Refuses fields of a check run that GitHub's API description does not allow.
+/// Returns an error if a check run has fields or values that GitHub's API description does not
+/// allow.
 fn validate_fields(input: &Value) -> Result<(), GitHubError> {
     let short = |value: &Value, most: usize| {
         value

@@ -1,4 +1,4 @@
-//! Sends webhooks with signatures and records their results. Like GitHub, sends each webhook once,
+//! Sends signed webhooks, and records the receiver's answers. Like GitHub, sends each webhook once,
 //! unless a test asks for a redelivery.
 
 use std::sync::{Arc, Weak};
@@ -91,7 +91,7 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
     }
 }
 
-/// Sends each queued webhook once, until the double ends.
+/// Sends each queued webhook once. Runs until the double (the imitation of GitHub) ends.
 pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<GitHubState>>) {
     let Some(mut changes) = double
         .upgrade()
@@ -111,8 +111,8 @@ pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<GitHubState>>) {
                     if app.webhook.is_none() {
                         continue;
                     }
-                    // New webhooks are added at the end of the list, so those that were not sent
-                    // yet are the last.
+                    // New webhooks are added at the end of the list, so the webhooks that were not
+                    // sent yet are at the end.
                     for github_delivery in app
                         .deliveries
                         .iter_mut()

@@ -161,8 +161,8 @@ fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u6
     }
     let (login, slug) = (turn.app_login(), turn.app_slug());
     if found.user != login {
-        // GitHub lets an app with write access change comments of others, but a bridge that does so
-        // has a bug.
+        // GitHub lets an app with write access change comments of others. But if Regatta's bridge
+        // to GitHub does so, that is a bug.
         turn.records.add_violation(
             &slug,
             ViolationKind::NotOwned,
@@ -204,7 +204,7 @@ fn create_issue(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     ))
 }
 
-/// Changes an issue or a pull request by the fields of a PATCH request.
+/// Changes an issue or a pull request as the fields of a PATCH request say.
 pub(crate) fn apply_patch(
     turn: &mut GitHubRequest<'_>,
     repo: &str,
@@ -401,7 +401,7 @@ impl super::state::GitHubState {
     }
 }
 
-/// Returns a new comment, or text of an issue, by this user.
+/// Returns a new comment by this user. The text of an issue is a comment too.
 pub(crate) fn new_comment(
     ledger: &mut super::super::double::CallRecords,
     user: &str,

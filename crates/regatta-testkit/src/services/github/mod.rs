@@ -30,8 +30,8 @@
 //! - tokens of installations, which live an hour and reach only repositories of their owner;
 //! - a `User-Agent`, pages of 30, 65,536 characters in a body, and the fields of a check run;
 //! - an app changes only its own comments and checks;
-//! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); it is sent again only on request,
-//!   with the same GUID;
+//! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); a webhook is sent again only on
+//!   request, with the same GUID;
 //! - 5,000 requests per hour, 900 points per minute, 100 requests at once, and 80 requests per
 //!   minute and 500 per hour that create content.
 //!
@@ -101,8 +101,8 @@ impl GitHub {
         GitHub { double }
     }
 
-    /// Registers an app that is subscribed to all events that bridges use. There are keys for at
-    /// most three apps.
+    /// Registers an app that is subscribed to all events that bridges (Regatta's connections to
+    /// services) use. At most three apps are possible, because there are only three keys.
     pub fn add_app(&self, slug: &str) -> GitHubApp {
         self.update(|world, _| {
             let number = world.apps.len();
@@ -228,7 +228,7 @@ impl GitHub {
         self.view(|view| access::app_token(&view.apps[app_index].app, app_index))
     }
 
-    /// Returns a token with arbitrary claims, signed with the app's key.
+    /// Returns a token (JWT) with arbitrary claims, signed with the app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
         let part =
             |value: &serde_json::Value| access::encode_base64url(value.to_string().as_bytes());
@@ -245,8 +245,8 @@ impl GitHub {
         self.update(|world, ledger| world.open(ledger, repo, (person, None), (title, body), None))
     }
 
-    /// Opens a pull request in the name of a person: `said` has title and body, then come the
-    /// branches and the diff. Returns the pull request's number.
+    /// Opens a pull request in the name of a person. `said` contains the title and the body, and
+    /// `diff` the changes. Returns the pull request's number.
     pub fn open_pull(
         &self,
         person: &str,
@@ -419,7 +419,7 @@ impl GitHub {
         self.view(|view| view.checks(repo).to_vec())
     }
 
-    /// Returns the webhooks for an app, sent or waiting.
+    /// Returns all webhooks for an app, those that were sent and those that still wait.
     pub fn deliveries(&self, app: &str) -> Vec<GitHubDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }

@@ -111,8 +111,8 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
             "A pull request already exists for {}:{head}.",
             repo_state.owner
         );
-        // This is not a violation: a correct client gets the error too when it repeats a request
-        // whose answer was lost.
+        // This error is not a violation, because a correct client gets it too when it repeats a
+        // request whose answer was lost.
         return Err(GitHubError {
             violation: None,
             ..invalid(ViolationKind::WrongState, "head", &message)

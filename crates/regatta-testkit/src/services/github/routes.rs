@@ -1,4 +1,5 @@
-//! Finds the API operation for a request's path, and checks credentials, rate limits and paging.
+//! Finds the API operation for a request's path. Checks the credentials and the rate limits, and
+//! splits lists into pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,8 +18,9 @@ use super::{checks, hooks, issues, payloads, pulls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// GitHub's secondary rate limits for one app: requests that create content, points (a read counts
-/// 1, a write 5), and concurrent requests.
+/// GitHub's secondary rate limits for one app. This constant and the next one limit requests that
+/// create content. The others limit points (a read costs 1 point, a write 5) and concurrent
+/// requests.
 pub const MAX_CONTENT_PER_MINUTE: u32 = 80;
 pub const MAX_CONTENT_PER_HOUR: u32 = 500;
 pub const MAX_POINTS_PER_MINUTE: u32 = 900;
@@ -28,13 +30,13 @@ pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
 /// The time for which the access token of an installation is valid.
 pub const TOKEN_LIFETIME: Duration = HOUR;
 
-/// Why an API operation fails.
+/// The error with which an API operation fails.
 pub(crate) struct GitHubError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) errors: Value,
-    /// Set if the request breaks GitHub's rules. `None` if it only fails because of the present
-    /// state.
+    /// The rule of GitHub that the request breaks. `None` if the request only fails because of the
+    /// present state.
     pub(crate) violation: Option<ViolationKind>,
 }
 
@@ -193,7 +195,8 @@ fn unauthorized(message: &str) -> GitHubError {
     }
 }
 
-/// Returns the name of the operation in GitHub's API description, and whether it creates content.
+/// Returns the name of the operation in GitHub's API description, and true if the operation creates
+/// content.
 fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     Some(match (method, path) {
         ("GET", ["app"]) => ("apps/get-authenticated", false),
@@ -265,7 +268,8 @@ fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
 /// The API versions that a client may request.
 const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
 
-/// Returns the error for a request that is malformed whatever its operation is, or `None`.
+/// Returns the error for a request that is malformed independently of its operation, or `None` if
+/// the request is well formed.
 fn request_problem(asked: &DoubleRequest) -> Option<String> {
     let version = asked
         .header("x-github-api-version")
@@ -360,7 +364,8 @@ fn requests_used(ledger: &CallRecords, caller: &str) -> u32 {
     ledger.limiter.used(&format!("requests of {caller}"))
 }
 
-/// Counts a request as running until this value is dropped, to limit an app's concurrent requests.
+/// Counts a request as running until this value is dropped. The count limits an app's concurrent
+/// requests.
 struct ConcurrentRequest<'a>(&'a ServiceDouble<GitHubState>, usize);
 
 impl ConcurrentRequest<'_> {

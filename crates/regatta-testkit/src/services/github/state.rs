@@ -15,8 +15,8 @@ use super::super::rate_limit::header_text;
 pub struct GitHubApp {
     pub id: u64,
     pub client_id: String,
-    /// The app's name, such as `claude-bot`. People write `@claude-bot`; the user is
-    /// `claude-bot[bot]`.
+    /// The app's name, such as `claude-bot`. People mention the app as `@claude-bot`; the login of
+    /// its user is `claude-bot[bot]`.
     pub slug: String,
     /// The app's private key as PEM, in GitHub's format.
     pub private_key: String,
@@ -62,7 +62,8 @@ pub struct GitHubDelivery {
     pub action: String,
     pub payload: Value,
     pub is_redelivery: bool,
-    /// When the webhook was created or, after it was sent, when it was sent last, since 1970.
+    /// The time (since 1970) when the webhook was last sent or, before it was sent, when it was
+    /// created.
     pub delivered_at: Duration,
     /// The HTTP status of the receiver's answer: `None` before the answer, 0 if there was no
     /// answer.
@@ -103,11 +104,12 @@ pub struct GitHubReviewComment {
     pub comment: GitHubComment,
     pub path: String,
     pub line: u64,
-    /// The id of the first comment of the thread. `None` if this is the first one.
+    /// The id of the first comment of the thread. `None` if this comment is the first one.
     pub in_reply_to: Option<u64>,
 }
 
-/// An issue. A pull request also has one, for everything that it has in common with issues.
+/// An issue. Every pull request has an issue too, which holds everything that pull requests and
+/// issues have in common.
 #[derive(Clone, Debug)]
 pub struct GitHubIssue {
     pub number: u64,
@@ -121,7 +123,7 @@ pub struct GitHubIssue {
     pub pull: Option<GitHubPullRequest>,
 }
 
-/// Those fields of a pull request that an issue does not have.
+/// The fields of a pull request that an issue does not have.
 #[derive(Clone, Debug)]
 pub struct GitHubPullRequest {
     pub head: String,
@@ -207,7 +209,8 @@ impl GitHubRepo {
     }
 }
 
-/// The state of the imitated GitHub, as far as bridges see it.
+/// The state of the imitated GitHub: the parts that bridges (Regatta's connections to services)
+/// use.
 pub struct GitHubState {
     pub(crate) apps: Vec<GitHubAppState>,
     pub(crate) repos: Vec<GitHubRepo>,
@@ -282,7 +285,7 @@ impl GitHubState {
             .unwrap_or_default()
     }
 
-    /// Returns the webhooks for an app, sent or waiting.
+    /// Returns all webhooks for an app, those that were sent and those that still wait.
     pub fn deliveries(&self, app: &str) -> &[GitHubDelivery] {
         self.apps
             .iter()

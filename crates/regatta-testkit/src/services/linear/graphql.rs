@@ -2,8 +2,8 @@
 //! and answers contain only the fields that the client selected.
 //!
 //! There is no schema. An answer is built as a JSON object with its `__typename` and all fields of
-//! its type. If a client selects a field that the object lacks, the real service would refuse it
-//! too.
+//! its type. If a client selects a field that the object lacks, the query is refused, as by the
+//! real service.
 
 use std::collections::BTreeMap;
 
@@ -349,7 +349,8 @@ impl GraphqlDocument {
         }
     }
 
-    /// Returns the declared type of a variable, if the given argument is one.
+    /// Returns the declared type of the argument `given` if the argument is a variable, and `None`
+    /// otherwise.
     pub(crate) fn declared_type(&self, given: &WrittenValue) -> Option<&str> {
         let WrittenValue::Variable(name) = given else {
             return None;

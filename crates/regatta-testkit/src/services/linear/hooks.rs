@@ -1,4 +1,4 @@
-//! Sends webhooks, repeats those that fail, and watches the deadlines of agents' sessions.
+//! Sends webhooks, repeats webhooks that fail, and watches the deadlines of agents' sessions.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::state::{LinearAppState, LinearDelivery, LinearState, SessionActivity}
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that an agent may take for its first activity in a session.
 pub const FIRST_ACTIVITY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time that a session may be without activity before it is stale.
+/// The time for which a session may have no activity before it counts as stale.
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The delays after which a webhook that failed is sent again.
 pub const RETRY_DELAYS: [Duration; 3] = [
@@ -131,7 +131,8 @@ fn webhook_request(
     }
 }
 
-/// Sends webhooks when they are due and watches the deadlines of sessions, until the double ends.
+/// Sends webhooks when they are due, and watches the deadlines of agents' sessions. Runs until the
+/// double (the imitation of Linear) ends.
 pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<LinearState>>) {
     let Some(mut changes) = double
         .upgrade()
@@ -261,8 +262,8 @@ async fn deliver_one(double: Arc<ServiceDouble<LinearState>>, app_index: usize, 
 }
 
 impl LinearState {
-    /// Marks sessions whose agent sends nothing: as unresponsive after ten seconds, as stale after
-    /// half an hour.
+    /// Marks sessions whose agent sends nothing as unresponsive after ten seconds, and as stale
+    /// after half an hour.
     fn check_deadlines(&mut self, ledger: &mut CallRecords, now: Instant) {
         for linear_session in &mut self.sessions {
             if linear_session

@@ -1,5 +1,5 @@
-//! Formats objects as JSON, as Linear's API and webhooks do. Every field of a type is present, null
-//! if it has no value.
+//! Formats objects as JSON, as Linear's API and webhooks do. Every field of a type is present. A
+//! field without a value is null.
 
 use serde_json::{Value, json};
 
@@ -136,8 +136,8 @@ pub(crate) fn session(world: &LinearState, session: &LinearSession) -> Value {
     })
 }
 
-/// Converts an object from the API's format to that of webhooks, which has no type names and no
-/// lists with cursors, but ids next to nested objects.
+/// Converts an object from the API's format to the format of webhooks. Webhooks have no type names
+/// and no lists with cursors, but they have the id of each nested object in an additional field.
 pub(crate) fn webhook_json(mut value: Value, organization: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {

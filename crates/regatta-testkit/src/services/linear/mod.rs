@@ -167,8 +167,7 @@ impl Linear {
         id
     }
 
-    /// Assigns an issue to an agent in the name of a person. Returns the id of the session that
-    /// this starts.
+    /// Assigns an issue to an agent in the name of a person. Starts a session, and returns its id.
     pub fn delegate(&self, person: &str, issue: &str, app: &str) -> String {
         self.update(|world, ledger| {
             let agent = world
@@ -195,7 +194,7 @@ impl Linear {
         })
     }
 
-    /// Mentions an agent in a comment of a person. Returns the id of the session that this starts.
+    /// Mentions an agent in a comment of a person. Starts a session, and returns its id.
     pub fn mention(&self, person: &str, issue: &str, app: &str, text: &str) -> String {
         self.update(|world, ledger| {
             let user = world
@@ -247,7 +246,7 @@ impl Linear {
         self.view(|view| view.activities(session).to_vec())
     }
 
-    /// Returns the webhooks for an agent, sent or waiting.
+    /// Returns all webhooks for an agent, those that were sent and those that still wait.
     pub fn deliveries(&self, app: &str) -> Vec<LinearDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }

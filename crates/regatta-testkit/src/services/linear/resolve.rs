@@ -1,4 +1,4 @@
-//! Answers GraphQL queries and mutations.
+//! Answers the GraphQL queries and mutations of Linear's clients.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use super::hooks::STALE_TIMEOUT;
 use super::json;
 use super::state::{LinearSession, LinearState, SessionActivity};
 
-/// Maximum number of requests that an app may send per hour. The allowance is refilled at a
-/// constant rate.
+/// Maximum number of requests that an app may send per hour. Used-up requests become available
+/// again at a constant rate.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
 
-/// Why a GraphQL operation fails.
+/// The error with which a GraphQL operation fails.
 struct LinearError {
     status: u16,
     code: &'static str,
@@ -57,8 +57,8 @@ fn bad_document(message: String) -> LinearError {
 
 type LinearResult = Result<Value, LinearError>;
 
-/// Returns the arguments of a query or mutation with their types. An argument whose type ends in
-/// `!` is required.
+/// Returns the arguments that a query or mutation can have, with their types. An argument whose
+/// type ends in `!` is required.
 fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match (kind, field) {
         ("query", "viewer" | "organization") => &[],
@@ -246,8 +246,8 @@ fn error_answer(
         "type": kind, "code": slip.code, "statusCode": slip.status, "userError": true,
         "userPresentableMessage": slip.message,
     });
-    // An operation that fails is answered with status 200 and a list of errors. A document that
-    // cannot be run at all gets another status.
+    // The answer to an operation that fails has the HTTP status 200 and a list of errors. If a
+    // document cannot be run at all, its answer has another status.
     let status = if slip.code == "INPUT_ERROR" || slip.code == "FORBIDDEN" {
         200
     } else {
@@ -392,7 +392,7 @@ impl LinearRequest<'_> {
         }
     }
 
-    /// Returns a session, or an error if it belongs to another app.
+    /// Returns a session, or an error if the session belongs to another app.
     fn own_session(&self, id: &str) -> Result<LinearSession, LinearError> {
         let found = self
             .linear
@@ -620,7 +620,7 @@ impl LinearRequest<'_> {
     }
 }
 
-/// Refuses the content of an activity if it does not have the format of its kind.
+/// Returns an error if the content of an activity does not have the format that its kind requires.
 fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
     let (needed, allowed): (&[&str], &[&str]) = match kind {
         "thought" | "elicitation" | "response" | "error" => (&["body"], &["type", "body"]),
@@ -669,7 +669,7 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
 }
 
 impl LinearState {
-    /// Creates a session of an agent. The caller must notify the agent.
+    /// Creates a session of an agent. Does not notify the agent, which the caller must do.
     pub(crate) fn start_session(
         &mut self,
         ledger: &mut CallRecords,

@@ -63,12 +63,14 @@ pub struct SessionActivity {
     pub signal_metadata: Value,
     /// The id of the person or agent whose activity this is.
     pub user: String,
-    /// When the activity was created, counted from the start of the double.
+    /// The time when the activity was created, counted from the start of the double (the imitation
+    /// of Linear).
     pub created: Duration,
 }
 
 impl SessionActivity {
-    /// Returns the text of the activity or, if it is an action, the action.
+    /// Returns the text of the activity. If the activity is an action, returns the name of the
+    /// action.
     pub fn body(&self) -> &str {
         self.content["body"]
             .as_str()
@@ -97,16 +99,18 @@ pub struct LinearSession {
     pub status: String,
     /// True if the agent sent no activity within ten seconds after the session began.
     pub is_unresponsive: bool,
-    /// When the session began, counted from the start of the double.
+    /// The time when the session began, counted from the start of the double (the imitation of
+    /// Linear).
     pub created: Duration,
-    /// When the agent's first activity is due; in `stale_at`, when the session becomes stale
-    /// without activity.
+    /// The time when the agent's first activity is due. `stale_at` is the time when the session
+    /// becomes stale if there is no activity.
     pub(crate) first_activity_due: Option<Instant>,
     pub(crate) stale_at: Option<Instant>,
 }
 
 impl LinearSession {
-    /// Returns the activities that people see: all except temporary ones that are over.
+    /// Returns the activities that people see, which are all activities except temporary ones that
+    /// are over.
     pub fn visible_activities(&self) -> impl Iterator<Item = &SessionActivity> {
         let last = self.activities.len();
         self.activities
@@ -141,7 +145,7 @@ pub(crate) struct LinearComment {
     pub(crate) body: String,
 }
 
-/// The state of the imitated Linear, as far as agents see it.
+/// The state of the imitated Linear: the parts that agents use.
 pub struct LinearState {
     pub(crate) organization: String,
     pub(crate) apps: Vec<LinearAppState>,
@@ -151,7 +155,7 @@ pub struct LinearState {
     pub(crate) comments: Vec<LinearComment>,
     pub(crate) sessions: Vec<LinearSession>,
     pub(crate) max_requests_per_hour: u32,
-    /// True if a webhook that is sent again has the timestamp of the first attempt.
+    /// True if a webhook that is sent again has the same timestamp as when it was sent first.
     pub(crate) keeps_retry_timestamps: bool,
 }
 
@@ -186,7 +190,7 @@ impl LinearState {
             .unwrap_or_default()
     }
 
-    /// Returns the webhooks for an agent, sent or waiting.
+    /// Returns all webhooks for an agent, those that were sent and those that still wait.
     pub fn deliveries(&self, app: &str) -> &[LinearDelivery] {
         self.apps
             .iter()

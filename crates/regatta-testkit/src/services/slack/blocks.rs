@@ -1,8 +1,10 @@
-//! Checks messages in Slack's Block Kit format as strictly as Slack does, as far as bridges use it.
+//! Checks messages in Slack's Block Kit format as strictly as Slack does. Knows only the parts of
+//! the format that bridges (Regatta's connections to services) use.
 
 use serde_json::Value;
 
-/// Returns everything that is wrong with these blocks, in Slack's words.
+/// Returns all errors in these blocks (parts of a message in Slack's Block Kit format), in Slack's
+/// words.
 pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
     let Some(blocks) = blocks.as_array() else {
         return vec!["[ERROR] blocks must be an array".into()];
@@ -138,7 +140,7 @@ fn check_element(element: &Value, wrong: &mut impl FnMut(&str)) {
     }
 }
 
-/// Returns the number of characters of a text, which is how Slack measures lengths.
+/// Returns the number of characters of a text, because Slack measures lengths in characters.
 pub(crate) fn char_count(text: &str) -> usize {
     text.chars().count()
 }

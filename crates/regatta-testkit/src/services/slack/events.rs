@@ -1,4 +1,4 @@
-//! Decides which apps receive an event, and in which format.
+//! Decides which apps receive an event, and in which format they receive it.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::super::signature;
 use super::state::{EnvelopeState, SlackAppState, SlackEnvelope, SlackMessage, SlackState};
 
 impl SlackState {
-    /// Queues the event of a new message for every subscribed app: `message`, and also
-    /// `app_mention` if the message mentions the app.
+    /// Queues the event `message` for every subscribed app. Also queues the event `app_mention` for
+    /// an app that the message mentions.
     pub(crate) fn queue_message_event(
         &mut self,
         ledger: &mut CallRecords,
@@ -30,8 +30,8 @@ impl SlackState {
             }
             let named = message.text.contains(&format!("<@{}>", app.app.bot_user));
             let is_own = message.user == app.app.bot_user;
-            // Both events have the same `ts`. An app that is subscribed to both receives both, in
-            // no guaranteed order.
+            // The events `message` and `app_mention` have the same `ts`. An app that is subscribed
+            // to both events receives both, in no guaranteed order.
             if named && !is_own && place.kind != "im" && app.events.contains("app_mention") {
                 let mut mention = event.clone();
                 mention["type"] = json!("app_mention");
@@ -152,13 +152,14 @@ impl SlackAppState {
     }
 }
 
-/// Returns the JSON message in which Socket Mode sends an envelope.
+/// Returns the JSON message in which Socket Mode sends an envelope (an event packed for an app).
 pub(crate) fn socket_frame(envelope: &SlackEnvelope) -> Value {
     let mut frame = json!({
         "envelope_id": envelope.envelope_id,
         "type": envelope.kind,
         "payload": envelope.payload,
-        // Only a slash command may be answered within the acknowledgement.
+        // An app may put an answer into its acknowledgement only if the envelope is a slash
+        // command.
         "accepts_response_payload": envelope.kind == "slash_commands",
     });
     if envelope.kind == "events_api" {

@@ -1,4 +1,4 @@
-//! Sends events as signed HTTP requests, to apps that have a URL.
+//! Sends events as signed HTTP requests to the apps that have a URL.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,7 +15,8 @@ use super::socket::{ACKNOWLEDGE_TIMEOUT, RETRY_DELAYS};
 use super::state::{EnvelopeState, EventTransport, SlackEnvelope, SlackState};
 
 impl SlackEnvelope {
-    /// Queues an envelope for its next attempt, or gives it up after three retries.
+    /// Queues an envelope (an event packed for an app) to be sent again, or gives the envelope up
+    /// after three retries.
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
         let wait = usize::try_from(self.retries)
             .ok()
@@ -27,7 +28,8 @@ impl SlackEnvelope {
                 self.state = EnvelopeState::Waiting;
                 self.not_before = Some(now + scale.scale_limit(*wait));
             }
-            // A click or a command is sent only once; in Slack the person sees that it failed.
+            // A click or a command is sent only once. If that fails, Slack shows the failure to the
+            // person.
             _ => self.state = EnvelopeState::GivenUp,
         }
     }
@@ -93,7 +95,8 @@ fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> Outgoi
     delivery
 }
 
-/// Sends the events for an app, each in a request of its own, until the double ends.
+/// Sends the events for an app, each event in a separate request. Runs until the double (the
+/// imitation of Slack) ends.
 pub(crate) async fn deliver_events(double: Weak<ServiceDouble<SlackState>>, app_index: usize) {
     let Some(mut changes) = double
         .upgrade()
@@ -204,7 +207,8 @@ async fn deliver_one(double: Arc<ServiceDouble<SlackState>>, app_index: usize, w
     });
 }
 
-/// Sends Slack's challenge to a new URL. Returns whether the app sent it back.
+/// Sends Slack's challenge (a text that the app must send back) to a new URL. Returns true if the
+/// app has sent the challenge back.
 pub(crate) async fn verify_url(
     double: &ServiceDouble<SlackState>,
     app_index: usize,

@@ -16,14 +16,14 @@ use super::state::{SlackMessage, SlackState};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Number of messages that an app may post at once in one channel (`chat.postMessage` and similar
-/// methods). After that it may post one message per second.
+/// methods). After these messages, the app may post one message per second.
 pub const POST_BURST: u32 = 3;
 /// Number of messages that an app may post per minute in all channels. Slack documents "several
 /// hundred".
 pub const MAX_POSTS_PER_MINUTE: u32 = 300;
 
-/// Returns how often one app may call a method per minute in one workspace, which Slack calls the
-/// method's tier.
+/// Returns the number of times per minute that one app may call a method in one workspace. Slack
+/// calls this limit the method's tier.
 pub fn max_calls_per_minute(method: &str) -> Option<u32> {
     Some(match method {
         "chat.startStream" | "chat.stopStream" | "reactions.remove" | "apps.connections.open" => 20,
@@ -36,10 +36,11 @@ pub fn max_calls_per_minute(method: &str) -> Option<u32> {
     })
 }
 
-/// Why an API method fails.
+/// The error with which an API method fails.
 struct SlackError {
     error: &'static str,
-    /// Set if the call breaks Slack's rules. `None` if it only fails because of the present state.
+    /// The rule of Slack that the call breaks. `None` if the call only fails because of the present
+    /// state.
     violation: Option<(ViolationKind, String)>,
     messages: Vec<String>,
 }
@@ -66,8 +67,8 @@ fn violation_error(
 
 type SlackResult = Result<Value, SlackError>;
 
-/// Methods that accept a JSON body, which Slack documents for methods that write. A method that
-/// reads ignores such a body and answers as if it had no arguments.
+/// The methods that accept a JSON body. Slack documents that for methods that write. A method that
+/// reads ignores a JSON body, and answers as if the call had no arguments.
 const JSON_METHODS: [&str; 9] = [
     "chat.postMessage",
     "chat.postEphemeral",
@@ -83,8 +84,8 @@ const JSON_METHODS: [&str; 9] = [
 /// Maximum number of messages on one page of a list.
 const MAX_PAGE_MESSAGES: usize = 1000;
 
-/// The arguments of a call: from a JSON object, if the method accepts one, or from a form whose
-/// structured fields contain JSON.
+/// The arguments of a call. They come from a JSON object, if the method accepts JSON, or from a
+/// form in which structured fields contain JSON.
 struct Arguments(Map<String, Value>);
 
 impl Arguments {
@@ -100,7 +101,7 @@ impl Arguments {
             violation_error(
                 error,
                 ViolationKind::BadField,
-                format!("the argument {name} is missing"),
+                format!("the API call lacks the argument {name}"),
             )
         })
     }
@@ -144,8 +145,8 @@ pub(crate) async fn handle_request(
         Ok(arguments) => (arguments, None),
         Err(slip) => (Arguments(Map::new()), Some(slip)),
     };
-    // A call with a JSON body must have its token in the header, one with a form may have it as a
-    // field.
+    // A call with a JSON body must have its token in the header. A call with a form may also have
+    // the token in a field of the form.
     let in_form = arguments
         .text("token")
         .filter(|_| !is_json(&request))
@@ -274,7 +275,7 @@ fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, S
                 return Err(violation_error(
                     "json_not_object",
                     ViolationKind::BadField,
-                    "the body is not a JSON object",
+                    "the request's body is not a JSON object",
                 ));
             }
             Err(error) => {
@@ -295,7 +296,7 @@ fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, S
         return Err(violation_error(
             "invalid_post_type",
             ViolationKind::BadField,
-            format!("a body of the type {kind:?} is not allowed"),
+            format!("a request body of the type {kind:?} is not allowed"),
         ));
     }
     Ok(Arguments(all))
@@ -306,21 +307,25 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
         return Err(violation_error(
             "not_authed",
             ViolationKind::Auth,
-            "the call has no token",
+            "the API call has no token",
         ));
     }
     let found = world.apps.iter().position(|slack_app_state| {
         slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
     });
     let app_index = found.ok_or_else(|| {
-        violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown")
+        violation_error(
+            "invalid_auth",
+            ViolationKind::Auth,
+            "the token of the API call is unknown",
+        )
     })?;
     let wants_app_token = method == "apps.connections.open";
     if wants_app_token != (world.apps[app_index].app.app_token == token) {
         return Err(violation_error(
             "not_allowed_token_type",
             ViolationKind::Auth,
-            "the method needs the app's other token (bot token or app token)",
+            "the API call has the wrong token: its method needs the app's other token (bot token or app token)",
         ));
     }
     Ok(app_index)
@@ -346,8 +351,8 @@ fn rate_rules(method: &str, caller: &str, arguments: &Arguments) -> Vec<RateRule
     rules
 }
 
-/// Returns the cursor for the page that begins at `place`. As in Slack, it contains characters that
-/// a form must escape.
+/// Returns the cursor for the page that begins at `place`. As in Slack, a cursor contains
+/// characters that a form must escape.
 fn encode_cursor(place: usize) -> String {
     format!("bmV4dF90czo{place}==")
 }
@@ -383,7 +388,8 @@ impl SlackRequest<'_> {
         }))
     }
 
-    /// Returns the channel that the call names, or an error if the app is not a member of it.
+    /// Returns the channel that the call names, or an error if the app is not a member of the
+    /// channel.
     fn channel(&self) -> Result<String, SlackError> {
         let id = self.arguments.required("channel", "invalid_arguments")?;
         let channel = self
@@ -481,7 +487,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "cannot_reply_to_message",
                 ViolationKind::Unknown,
-                format!("there is no thread {thread}"),
+                format!("the channel has no thread {thread}"),
             ));
         }
         let (ts, now) = (self.workspace.next_timestamp(), self.records.elapsed());
@@ -546,7 +552,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 error,
                 ViolationKind::NotOwned,
-                format!("{ts} is not a message of {name}"),
+                format!("the message {ts} was not posted by the app {name}"),
             ));
         }
         Ok(message)
@@ -564,7 +570,8 @@ impl SlackRequest<'_> {
         let message = self.own_message(&channel, "cant_update_message")?;
         message.text.clone_from(&text);
         message.versions.push(text.clone());
-        // If the call has no `blocks`, the message keeps its blocks. An empty list removes them.
+        // If the call has no `blocks`, the message keeps its blocks. An empty list removes the
+        // blocks.
         if !blocks.is_null() {
             message.blocks = blocks;
         }
@@ -696,7 +703,7 @@ impl SlackRequest<'_> {
                 violation_error(
                     "invalid_cursor",
                     ViolationKind::BadField,
-                    format!("{cursor:?} is unknown"),
+                    format!("the cursor {cursor:?} is unknown"),
                 )
             })?,
         };
@@ -746,7 +753,8 @@ impl SlackRequest<'_> {
         }}))
     }
 
-    /// Returns the text to append to a streamed message: `markdown_text`, or the joined chunks.
+    /// Returns the text that a call appends to a streamed message: the argument `markdown_text`, or
+    /// the joined chunks.
     fn stream_content(&self) -> Result<String, SlackError> {
         let mut text = self
             .arguments
@@ -825,7 +833,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "no_text",
                 ViolationKind::BadField,
-                "the call has no text to append",
+                "the API call has no text to append to the message",
             ));
         }
         let metadata = self.metadata()?;
@@ -841,7 +849,7 @@ impl SlackRequest<'_> {
             return Err(slack_error("msg_too_long"));
         }
         message.text.push_str(&text);
-        // A streamed message only grows, so it keeps only its latest version.
+        // A streamed message only grows, so only its latest version is kept.
         message.versions = vec![message.text.clone()];
         (message.changed, message.is_streaming) = (now, Some(!stop));
         if stop && !blocks.is_null() {

@@ -39,9 +39,10 @@
 //! - an app changes only its own messages.
 //!
 //! An unacknowledged event is sent again with the same `event_id` and a new `envelope_id`
-//! (`retry_attempt`, `retry_reason`): at once on the next socket if the old one died, otherwise at
-//! once, after one minute and after five. An event that no app receives waits for the next socket
-//! without limit; the real service gives up after a while.
+//! (`retry_attempt`, `retry_reason`). If its websocket was closed, the event is sent at once on the
+//! next websocket; otherwise it is sent at once, after one minute and after five minutes. While no
+//! websocket is open, an event waits for the next one without a time limit; the real service gives
+//! up after a while.
 
 mod blocks;
 mod events;
@@ -92,8 +93,8 @@ impl Slack {
         }
     }
 
-    /// Installs an app that receives its events over a websocket (Socket Mode). It is subscribed to
-    /// mentions, all messages and reactions.
+    /// Installs an app that receives its events over a websocket (Socket Mode). The app is
+    /// subscribed to mentions, all messages and reactions.
     pub fn add_socket_app(&self, name: &str) -> SlackApp {
         self.add_app(name, EventTransport::Socket)
     }
@@ -180,7 +181,7 @@ impl Slack {
         self.add_conversation("G", name, "group", members)
     }
 
-    /// Opens a direct conversation between a person and an app. Returns its id.
+    /// Opens a direct conversation between a person and an app. Returns the id of the conversation.
     pub fn add_direct_conversation(&self, person: &str, app: &str) -> String {
         self.add_conversation("D", &format!("{person} and {app}"), "im", &[person, app])
     }
@@ -220,8 +221,8 @@ impl Slack {
         self.view(|view| view.team.clone())
     }
 
-    /// Posts a message in the name of a person; `thread` is the first message of the thread, for a
-    /// reply. Returns the message's `ts`.
+    /// Posts a message in the name of a person. For a reply, `thread` is the first message of the
+    /// thread. Returns the message's `ts`.
     pub fn post_as_person(
         &self,
         person: &str,
@@ -298,8 +299,7 @@ impl Slack {
         });
     }
 
-    /// Clicks a button in the name of a person. The button is found by its `action_id` or its
-    /// value.
+    /// Clicks a button in the name of a person. `action` is the button's `action_id` or its value.
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
         self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("the workspace has no member {person}")).to_owned();
@@ -359,7 +359,7 @@ impl Slack {
         self.view(|view| view.messages(channel).to_vec())
     }
 
-    /// Returns the replies to a message.
+    /// Returns the replies to the message `root`, which is the first of a thread.
     pub fn thread(&self, channel: &str, root: &str) -> Vec<SlackMessage> {
         self.view(|view| view.thread(channel, root).cloned().collect())
     }
@@ -373,13 +373,14 @@ impl Slack {
         })
     }
 
-    /// Returns the envelopes (events packed for an app), with how often each was sent.
+    /// Returns the envelopes (events packed for an app). Each envelope says how often it was sent.
     pub fn envelopes(&self, app: &str) -> Vec<SlackEnvelope> {
         self.view(|view| view.envelopes(app).to_vec())
     }
 
-    /// Disconnects every websocket of an app, for the reason `warning` (ten seconds before the
-    /// end), `refresh_requested` or `link_disabled`.
+    /// Disconnects every websocket of an app. The app is told the reason `refresh_requested`,
+    /// `link_disabled`, or `warning`; after a warning, the websocket stays open for ten more
+    /// seconds.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
         let app_index = self.app_index(app);
         self.update(|world, _| {
@@ -390,15 +391,15 @@ impl Slack {
         });
     }
 
-    /// Makes an app's websockets send nothing (no events, no pings) without closing them, or send
-    /// again.
+    /// Makes an app's websockets send nothing (no events, no pings), although they stay open. With
+    /// `false`, lets them send again.
     pub fn set_muted(&self, app: &str, mute: bool) {
         let app_index = self.app_index(app);
         self.update(|world, _| world.apps[app_index].is_muted = mute);
     }
 
-    /// Sends Slack's challenge (`url_verification`) to an app's URL. Returns whether the app sent
-    /// it back.
+    /// Sends Slack's challenge (`url_verification`) to an app's URL. Returns true if the app has
+    /// sent the challenge back.
     pub async fn verify_url(&self, app: &str) -> bool {
         http::verify_url(
             self,

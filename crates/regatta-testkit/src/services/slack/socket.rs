@@ -24,8 +24,8 @@ use super::state::{EnvelopeState, SlackAppState, SlackState};
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of open websockets of one app.
 pub const MAX_SOCKETS: usize = 10;
-/// The time between two pings of the double. [`WARNING_BEFORE_END`] is how long before the end of a
-/// connection it sends a warning.
+/// The time between two pings that the double (the imitation of Slack) sends.
+/// [`WARNING_BEFORE_END`] is the time between the warning and the end of a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const WARNING_BEFORE_END: Duration = Duration::from_secs(10);
 /// The delays after which an event that was not acknowledged is sent again.
@@ -37,7 +37,7 @@ pub(crate) const RETRY_DELAYS: [Duration; 3] = [
 
 type EventSocket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Accepts a websocket connection, and then serves it.
+/// Accepts a websocket connection, and serves the connection until it ends.
 pub(crate) async fn open(
     double: Arc<ServiceDouble<SlackState>>,
     request: DoubleRequest,
@@ -157,8 +157,8 @@ async fn run_socket(
                 if line.send(text_frame(&frame)).await.is_err() {
                     return;
                 }
-                // After a warning the connection goes on for some time; after any other order it
-                // ends.
+                // After a warning, the connection stays open for some time. After any other order
+                // of the test, the connection ends.
                 leaving |= order != "warning";
                 let timeout = if order == "warning" {
                     WARNING_BEFORE_END
@@ -230,7 +230,7 @@ impl SlackAppState {
             .and_then(std::collections::VecDeque::pop_front)
     }
 
-    /// Returns the next event for this websocket, which the app must then acknowledge.
+    /// Returns the next event for this websocket. The app must acknowledge the event.
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut CallRecords) -> Option<Value> {
         let ready = |slack_envelope: &&mut super::state::SlackEnvelope| {
             slack_envelope.state == EnvelopeState::Waiting
@@ -240,8 +240,8 @@ impl SlackAppState {
         };
         let envelope = self.open_envelopes().iter_mut().find(ready)?;
         if envelope.retries > 0 {
-            // When an event is sent again, its envelope gets a new id, and only the event inside
-            // stays the same.
+            // When an event is sent again, its envelope gets a new id. Only the id of the event
+            // inside stays the same.
             let fresh = signature::fake_uuid(&format!("envelope {}", ledger.next()));
             let old = std::mem::replace(&mut envelope.envelope_id, fresh);
             envelope.older_ids.push(old);
@@ -253,7 +253,8 @@ impl SlackAppState {
         Some(socket_frame(envelope))
     }
 
-    /// Returns when something is due for this websocket: an event, a retry or a deadline.
+    /// Returns the next time at which something must be done for this websocket: send an event,
+    /// repeat one, or check a deadline.
     fn next_wakeup(&self, connection: u64, timeout: Duration) -> Option<Instant> {
         let deadline_of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state
         {
@@ -272,7 +273,8 @@ impl SlackAppState {
             .min()
     }
 
-    /// Queues envelopes that were not acknowledged in time again, at most three times each.
+    /// Queues an envelope (an event packed for an app) again if the app did not acknowledge it in
+    /// time. Each envelope is repeated at most three times.
     fn retry_unacknowledged(&mut self, connection: u64, ledger: &mut CallRecords) {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
@@ -308,7 +310,7 @@ impl SlackAppState {
                 .iter()
                 .any(|older_id| older_id == id)
         }) {
-            // The acknowledgement came too late: it is already recorded as a violation, and the
+            // The acknowledgement came too late. This is already recorded as a violation, and the
             // event is being sent again.
             return;
         }
@@ -344,7 +346,8 @@ impl SlackAppState {
         slack_envelope.acknowledged.get_or_insert(ledger.elapsed());
     }
 
-    /// Handles the end of a websocket. Its unacknowledged envelopes are sent over the next one.
+    /// Handles the end of a websocket. Its unacknowledged envelopes (events packed for an app) are
+    /// sent over the app's next websocket.
     fn on_socket_closed(&mut self, connection: u64, ledger: &mut CallRecords) {
         self.connections.retain(|n| *n != connection);
         self.orders.remove(&connection);
@@ -353,7 +356,7 @@ impl SlackAppState {
             if matches!(slack_envelope.state, EnvelopeState::Sent { connection: of, .. } if of == connection)
             {
                 slack_envelope.schedule_retry("timeout", Instant::now(), scale);
-                // Send it over the next websocket without delay.
+                // Send the envelope over the next websocket without delay.
                 slack_envelope.not_before = None;
             }
         }

@@ -31,11 +31,11 @@ pub struct SlackApp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventTransport {
     Socket,
-    /// As signed HTTP requests to this URL.
+    /// The app receives its events as signed HTTP requests to this URL.
     Http(String),
 }
 
-/// A message, as it is now.
+/// A message in its present form.
 #[derive(Clone, Debug)]
 pub struct SlackMessage {
     pub ts: String,
@@ -50,12 +50,13 @@ pub struct SlackMessage {
     pub metadata: Value,
     /// The only person who can see the message. `None` for a normal message.
     pub ephemeral_for: Option<String>,
-    /// The reactions, in order: emoji and user.
+    /// The reactions to the message in order, each with its emoji and user.
     pub reactions: Vec<(String, String)>,
-    /// True if the message is still being streamed. `None` if it never was a stream.
+    /// True if the message is still being streamed, false if its stream has ended. `None` if the
+    /// message was never streamed.
     pub is_streaming: Option<bool>,
-    /// When the message was posted and, in `changed`, when it was last changed, counted from the
-    /// start of the double.
+    /// The time when the message was posted, counted from the start of the double (the imitation of
+    /// Slack). `changed` is the time when the message was last changed.
     pub posted: Duration,
     pub changed: Duration,
     /// All texts that the message has had, the present one last.
@@ -63,13 +64,13 @@ pub struct SlackMessage {
 }
 
 impl SlackMessage {
-    /// Returns the `ts` of the first message of the thread to which this message belongs, or which
-    /// it would begin.
+    /// Returns the `ts` of the first message of this message's thread. A message that is not a
+    /// reply is the first message of its own thread.
     pub fn root(&self) -> &str {
         self.thread_ts.as_deref().unwrap_or(&self.ts)
     }
 
-    /// Returns all buttons of the message: `action_id` and `value`.
+    /// Returns the `action_id` and the `value` of each button of the message.
     pub fn buttons(&self) -> Vec<(String, String)> {
         self.elements()
             .map(|element| {
@@ -123,20 +124,21 @@ pub(crate) struct SlackChannel {
 pub struct SlackEnvelope {
     /// The kind of envelope: `events_api`, `interactive` or `slash_commands`.
     pub kind: &'static str,
-    /// The event's id, which stays the same when it is sent again. `None` for an interaction.
+    /// The event's id, which stays the same when the event is sent again. `None` for an
+    /// interaction, such as a click.
     pub event_id: Option<String>,
-    /// The id of the envelope in the last attempt to send it.
+    /// The id that the envelope (the event packed for an app) had when it was sent last.
     pub envelope_id: String,
-    /// The ids of the envelope in earlier attempts to send it.
+    /// The ids that the envelope (the event packed for an app) had when it was sent earlier.
     pub(crate) older_ids: Vec<String>,
     pub payload: Value,
-    /// The number of times that the envelope was sent again.
+    /// The number of times that the envelope (the event packed for an app) was sent again.
     pub retries: u32,
     pub(crate) reason: &'static str,
     pub(crate) state: EnvelopeState,
     pub(crate) not_before: Option<Instant>,
-    /// When the envelope was created and, in `acknowledged`, when the app acknowledged it, counted
-    /// from the start of the double.
+    /// The time when the envelope was created, counted from the start of the double (the imitation
+    /// of Slack). `acknowledged` is the time when the app acknowledged the envelope.
     pub created: Duration,
     pub acknowledged: Option<Duration>,
 }
@@ -155,13 +157,13 @@ pub(crate) struct SlackAppState {
     /// The events to which the app is subscribed: `app_mention`, `message.channels`, …
     pub(crate) events: BTreeSet<String>,
     pub(crate) envelopes: Vec<SlackEnvelope>,
-    /// The number of envelopes at the beginning of the list that are finished. They are skipped,
-    /// because there can be thousands.
+    /// The number of finished envelopes (events packed for an app) at the beginning of the list.
+    /// They are skipped, because there can be thousands of them.
     pub(crate) settled_count: usize,
     pub(crate) connections: Vec<u64>,
     pub(crate) tickets: BTreeSet<String>,
-    /// The actions that a test has ordered for the app's websockets and that are still to be done,
-    /// by connection.
+    /// The actions that a test has ordered for the app's websockets and that are not carried out
+    /// yet, by connection.
     pub(crate) orders: BTreeMap<u64, VecDeque<&'static str>>,
     /// True if the app's websockets send nothing, although they are open.
     pub(crate) is_muted: bool,
@@ -204,7 +206,7 @@ impl SlackState {
             .unwrap_or_default()
     }
 
-    /// Returns the replies to this message.
+    /// Returns the replies to the message `root`, which is the first of a thread.
     pub fn thread<'a>(
         &'a self,
         channel: &str,
@@ -232,7 +234,7 @@ impl SlackState {
             .unwrap_or_default()
     }
 
-    /// Returns how many envelopes an app has acknowledged.
+    /// Returns the number of envelopes (events packed for an app) that an app has acknowledged.
     pub fn acknowledged(&self, app: &str) -> usize {
         self.envelopes(app)
             .iter()
@@ -303,8 +305,8 @@ impl SlackState {
         )
     }
 
-    /// Converts a text that a person typed as Slack does: special characters are escaped, and
-    /// mentions contain the id.
+    /// Converts a text that a person typed to Slack's format: special characters are escaped, and
+    /// mentions contain the id of the mentioned user.
     pub(crate) fn escape_typed(&self, text: &str) -> String {
         let mut escaped = text
             .replace('&', "&amp;")
@@ -346,7 +348,7 @@ impl SlackState {
         }
     }
 
-    /// Returns a message as the JSON of Slack's API.
+    /// Returns a message as JSON in the format of Slack's API.
     pub(crate) fn message_json(&self, message: &SlackMessage, metadata: bool) -> Value {
         let mut value = json!({
             "type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": self.team,

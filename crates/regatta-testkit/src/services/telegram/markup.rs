@@ -56,7 +56,7 @@ fn html_to_plain(text: &str) -> Result<String, String> {
                     _ => None,
                 },
             };
-            // An unknown HTML entity stays in the text as it is.
+            // An unknown HTML entity (such as `&foo;`) stays in the text as it is.
             shown.push(found.unwrap_or('&'));
             rest = if found.is_some() { after } else { &rest[1..] };
             continue;

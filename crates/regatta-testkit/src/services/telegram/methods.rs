@@ -1,4 +1,5 @@
-//! Imitates Telegram's Bot API: the long poll for updates, and the methods of bots.
+//! Imitates Telegram's Bot API: the long poll for updates (news for a bot), and the methods that
+//! bots call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use super::state::{TelegramMessage, TelegramState};
 const SECOND: Duration = Duration::from_secs(1);
 /// Number of messages that a bot may send per second in all chats together.
 pub const MAX_PER_SECOND: u32 = 30;
-/// Number of messages that a bot may send at once in one chat. After that it may send one message
-/// per second.
+/// Number of messages that a bot may send at once in one chat. After these messages, the bot may
+/// send one message per second.
 pub const CHAT_BURST: u32 = 3;
 /// Number of messages that a bot may send per minute in one group.
 pub const MAX_PER_MINUTE_IN_GROUP: u32 = 20;
@@ -39,7 +40,7 @@ const CHAT_ACTIONS: [&str; 11] = [
 ];
 const REACTION_EMOJI: &str = "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡";
 
-/// Why an API method refuses a call.
+/// The error with which an API method refuses a call.
 struct TelegramError {
     status: u16,
     description: String,
@@ -95,7 +96,7 @@ impl Arguments {
     }
 }
 
-/// Returns the error for a body that cannot be parsed, or `None`.
+/// Returns the error for a request whose body cannot be parsed, or `None` if it can.
 fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
@@ -194,8 +195,8 @@ pub(crate) async fn handle_request(
     .await
 }
 
-/// Removes the updates that the bot confirms with its offset, and waits until there are new
-/// updates. Returns whether a newer poll of the same bot has ended this one.
+/// Removes the updates (news for the bot) that the bot confirms with its offset, and waits until
+/// there are new updates. Returns true if a newer poll of the same bot has ended this poll.
 async fn wait_for_updates(
     double: &ServiceDouble<TelegramState>,
     bot_index: usize,
@@ -487,7 +488,7 @@ impl TelegramRequest<'_> {
         let keyboard = self.keyboard()?;
         let now = self.records.elapsed();
         let message = self.own_message(chat, "edit")?;
-        // A call without a keyboard removes the message's keyboard.
+        // A call that edits a message and has no keyboard removes the message's keyboard.
         if message.text == text && message.keyboard == keyboard {
             return Err(violation_error(
                 ViolationKind::WrongState,

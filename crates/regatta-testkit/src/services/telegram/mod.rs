@@ -150,7 +150,8 @@ impl Telegram {
         })
     }
 
-    /// Starts a private chat. Returns its id, which is the person's id.
+    /// Starts a private chat between a person and a bot. Returns the id of the chat, which is the
+    /// person's id.
     pub fn add_direct_chat(&self, person: &str, bot: &str) -> i64 {
         self.update(|world, _| {
             let id = world
@@ -173,8 +174,8 @@ impl Telegram {
         })
     }
 
-    /// Posts a message in the name of a person, as a reply if `reply_to` is given. Returns the
-    /// message's id.
+    /// Posts a message in the name of a person. With `reply_to`, the message is a reply. Returns
+    /// the message's id.
     pub fn post_as_person(
         &self,
         person: &str,
@@ -210,8 +211,8 @@ impl Telegram {
         });
     }
 
-    /// Presses a button in the name of a person. The button is found by its data. Returns the id of
-    /// the callback query that the bot gets.
+    /// Presses a button in the name of a person. `data` is the data of the button. Returns the id
+    /// of the callback query (the event) that the bot gets.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
         self.update(|world, ledger| {
             let chat_index = world.chat_index(chat);
@@ -244,7 +245,8 @@ impl Telegram {
             });
             let members = group.members.clone();
             for bot in world.bots.iter_mut().filter(|telegram_bot_state| members.contains(&telegram_bot_state.bot.username)) {
-                // A bot is notified of reactions only if its allowed updates include them.
+                // A bot is notified of a reaction only if the bot's list of allowed updates
+                // contains reactions.
                 bot.add_update("message_reaction", update.clone());
             }
         });
@@ -255,8 +257,8 @@ impl Telegram {
         self.view(|view| view.messages(chat).to_vec())
     }
 
-    /// Returns what bots have shown that they are doing in a chat, such as typing: bot, action,
-    /// time.
+    /// Returns the activities that bots have shown in a chat, such as "typing". Each entry has the
+    /// bot, the activity and the time.
     pub fn actions(&self, chat: &str) -> Vec<(String, String, std::time::Duration)> {
         self.view(|view| view.actions(chat).to_vec())
     }

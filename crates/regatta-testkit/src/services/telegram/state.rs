@@ -30,7 +30,7 @@ pub(crate) struct TelegramBotState {
     pub(crate) next_update: i64,
 }
 
-/// A message, as it is now.
+/// A message in its present form.
 #[derive(Clone, Debug)]
 pub struct TelegramMessage {
     pub id: i64,
@@ -43,9 +43,10 @@ pub struct TelegramMessage {
     pub reply_to: Option<i64>,
     pub thread: Option<i64>,
     pub keyboard: Value,
-    /// The reactions: emoji and user.
+    /// The reactions to the message, each with its emoji and user.
     pub reactions: Vec<(String, String)>,
-    /// When the message was posted, counted from the start of the double.
+    /// The time when the message was posted, counted from the start of the double (the imitation of
+    /// Telegram).
     pub posted: Duration,
     pub changed: Duration,
     /// All texts that the message has had, the present one last.
@@ -53,7 +54,7 @@ pub struct TelegramMessage {
 }
 
 impl TelegramMessage {
-    /// Returns the buttons of the message: text and data.
+    /// Returns the text and the data of each button of the message.
     pub fn buttons(&self) -> Vec<(String, String)> {
         let text =
             |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
@@ -71,13 +72,14 @@ impl TelegramMessage {
 pub(crate) struct TelegramChat {
     pub(crate) id: i64,
     pub(crate) name: String,
-    /// The bot of a private chat. The id of such a chat is the person's id, so the chats of one
-    /// person with several bots are told apart by the bot.
+    /// The bot of a private chat. The id of a private chat is the person's id, so several private
+    /// chats of one person differ only in the bot.
     pub(crate) direct_bot: Option<String>,
     /// The names of the people and bots in the chat.
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<TelegramMessage>,
-    /// The visible actions of bots in the chat, such as typing: bot, action, time.
+    /// The activities that bots have shown in the chat, such as "typing". Each entry has the bot,
+    /// the activity and the time.
     pub(crate) actions: Vec<(String, String, Duration)>,
 }
 
@@ -93,11 +95,11 @@ pub struct CallbackQuery {
     pub id: String,
     pub bot: String,
     pub data: String,
-    /// The text of the bot's answer, empty if it has no text. `None` until the bot answers.
+    /// The text of the bot's answer; empty if the answer has no text. `None` until the bot answers.
     pub answered: Option<String>,
 }
 
-/// The state of the imitated Telegram, as far as bots see it.
+/// The state of the imitated Telegram: the parts that bots use.
 pub struct TelegramState {
     pub(crate) bots: Vec<TelegramBotState>,
     /// The ids and names of people.
@@ -138,8 +140,8 @@ impl TelegramState {
             .find(|telegram_message| telegram_message.id == id)
     }
 
-    /// Returns what bots have shown that they are doing in a chat, such as typing: bot, action,
-    /// time.
+    /// Returns the activities that bots have shown in a chat, such as "typing". Each entry has the
+    /// bot, the activity and the time.
     pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
         self.chat(chat)
             .map(|telegram_chat| telegram_chat.actions.as_slice())
@@ -151,7 +153,7 @@ impl TelegramState {
         &self.callbacks
     }
 
-    /// Returns the number of updates that a bot has not confirmed.
+    /// Returns the number of updates (news for the bot) that a bot has not confirmed.
     pub fn unconfirmed(&self, bot: &str) -> usize {
         self.bots
             .iter()
@@ -266,7 +268,7 @@ impl TelegramState {
         self.queue_updates(chat, &message, "message", &shown);
     }
 
-    /// Queues updates about a person's message for the bots of the chat.
+    /// Queues updates (news for a bot) about a person's message for the bots of the chat.
     pub(crate) fn queue_updates(
         &mut self,
         chat: usize,
@@ -323,7 +325,8 @@ impl TelegramState {
 
 impl TelegramBotState {
     pub(crate) fn add_update(&mut self, kind: &str, what: Value) {
-        // A bot that names no allowed updates receives all kinds except a few.
+        // A bot that has named no allowed updates receives all kinds of updates (news for the bot)
+        // except a few.
         let asked = self
             .allowed_updates
             .as_ref()

@@ -1,4 +1,5 @@
-//! The part of the test history about claims, messages and hooks.
+//! The part of the test history about claims (leases), messages, and hooks (rules that run a
+//! command).
 
 use super::*;
 
@@ -77,8 +78,8 @@ pub(super) fn add_messages(history: &mut HistoryBuilder) {
     }
 }
 
-/// Adds a hook that fires, waits for its claim, is paused and is removed. Another hook remains,
-/// with a running command.
+/// Adds a hook (a rule that runs a command) that is triggered, waits for its claim, is paused and
+/// is removed. Another hook remains, with a running command.
 pub(super) fn add_hooks(history: &mut HistoryBuilder) {
     let add = |prefix: &str, claim: Option<&str>| hook::AddHook {
         project: Some(project_named("shop")),

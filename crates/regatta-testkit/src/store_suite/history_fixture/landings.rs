@@ -116,8 +116,8 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
             kinds: vec![],
         },
     });
-    // All fix-ups (attempts to repair the work) fail. Each trial fails twice, because a failed
-    // check is tried once more in case it is unreliable.
+    // All fix-ups (attempts to repair the work) fail. Each trial merge fails twice, because a
+    // failed check is repeated once in case the check is unreliable.
     while history.board.tasks[&TaskId(1)].status.is_waiting() {
         let grant = history.poll("bob", true);
         let landing = history.submit(&grant, "src/a.rs");
@@ -162,8 +162,8 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     });
 }
 
-/// Adds landings to a queue that a person holds. One of two landings conflicts with the other, and
-/// a third is reviewed and sent back.
+/// Adds landings (finished work to merge) to a queue that a person has stopped. Two landings
+/// conflict with each other, and a third is reviewed and sent back.
 pub(super) fn add_queue(history: &mut HistoryBuilder) {
     history.run_as_ann(Command::HoldQueue {
         project: project_named("shop"),
@@ -235,8 +235,8 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
     add_diverged_remote(history);
 }
 
-/// Adds a push that fails because the remote has other commits. Merging these has a conflict at
-/// first; finally the trunk is pushed.
+/// Adds a push that fails because the remote repository has other commits. Merging these commits
+/// conflicts at first; in the end, the trunk is pushed.
 fn add_diverged_remote(history: &mut HistoryBuilder) {
     let pushed = |failure: Option<&str>| Command::ReportPushed {
         project: project_named("shop"),
@@ -288,8 +288,8 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
     add_reset_trunk(history);
 }
 
-/// Adds a person who resets the trunk to before a landing and then accepts that the landing is
-/// missing.
+/// Adds a person who resets the trunk to a commit before a landing, and then accepts that the
+/// landed work is missing.
 fn add_reset_trunk(history: &mut HistoryBuilder) {
     let missing = TrunkCommit {
         commit: commit_id('6'),

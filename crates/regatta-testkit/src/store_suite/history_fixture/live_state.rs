@@ -1,9 +1,10 @@
-//! The part of the test history about runners. It also leaves one live object of every kind at the
-//! end.
+//! The part of the test history about runners (machines that work for the daemon). At its end, one
+//! object of every kind (such as a running attempt) still exists.
 
 use super::*;
 
-/// Adds runners that register, work, leave and are forgotten. One runner remains.
+/// Adds runners (machines that work for the daemon) that register, work, leave and are forgotten.
+/// One runner remains.
 fn add_runners(history: &mut HistoryBuilder) {
     for name in ["box", "big"] {
         let runner = RunnerName::new(name).unwrap();
@@ -38,7 +39,8 @@ fn add_runners(history: &mut HistoryBuilder) {
     });
 }
 
-/// Leaves a live object of every kind at the end of the history.
+/// Adds one object of every kind (such as a running attempt) that still exists at the end of the
+/// history.
 pub(super) fn add_live_state(history: &mut HistoryBuilder) {
     add_runners(history);
     super::sessions::add_assumption(history);
@@ -118,7 +120,7 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
         assign: None,
         how: AssignMode::Direct,
     });
-    // A failed task that nobody has retried or dismissed, and that a person has hidden from the
+    // Add a failed task that nobody has retried or dismissed, and that a person has hidden from the
     // inbox for some time.
     history.run_as_ann(Command::AddTask {
         task: new_task("shop", "Fails", "x/f"),

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Adds two missions. One starts no new tasks for a while, is resumed, and ends with a failed task.
-/// The other one remains.
+/// Adds two missions. One of them starts no new tasks for a while, is resumed, and ends with a
+/// failed task. The other mission does not end.
 pub(super) fn add_missions(history: &mut HistoryBuilder) {
     for (title, mode) in [
         ("First", mission::StartMode::Flow),
@@ -100,8 +100,8 @@ pub(super) fn add_missions(history: &mut HistoryBuilder) {
     history.report_verdict(&grant, passed_verdict(&[]));
 }
 
-/// Adds a question and a mission that people request by messages. At first another agent holds the
-/// claim that is needed to answer messages.
+/// Adds a question and a mission that people request with messages. At first, another agent holds
+/// the claim that an agent needs to answer messages.
 pub(super) fn add_leads(history: &mut HistoryBuilder) {
     let (claim, token) = match history.acquire("bob", "respond://docs-dev", 0) {
         Acquired::Granted { claim, token, .. } => (claim, token),

@@ -161,8 +161,8 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     });
     history.advance(61_000);
     history.run_as_daemon(Command::Tick);
-    // Its session continues until its context is nearly full, writes a summary, and is replaced by
-    // a new session.
+    // The program's session continues until its context is nearly full. It then writes a summary
+    // and is replaced by a new session.
     let grant = history.poll("bob", true);
     report_event(
         history,
@@ -210,7 +210,7 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
         exit: ProgramExit::Lost,
     });
     // The new session ends because the provider is overloaded, and the task is tried again later.
-    // Then the task gets a rule and a budget of its own.
+    // After that, the task gets its own rule and its own budget.
     let grant = history.poll("bob", true);
     history.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
