@@ -54,8 +54,12 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let word = &task_page.task.word;
     let mut lines = vec![Line::from(vec![
         Span::styled(
-            format!("{} {} ", state_glyph(model, task_page.at), safe_line(word)),
-            state_style(model, task_page.at),
+            format!(
+                "{} {} ",
+                state_glyph(model, task_page.task.at),
+                safe_line(word)
+            ),
+            state_style(model, task_page.task.at),
         ),
         Span::raw(format!("{agent}  {}", safe_line(&task_page.branch))),
     ])];
