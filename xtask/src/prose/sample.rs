@@ -265,10 +265,10 @@ fn message_call(code: &str) -> Option<(SampleKind, usize, bool)> {
     for (found, _) in code.match_indices('(') {
         let name = &code[..found];
         let ends_with = |end: &&str| name.ends_with(*end);
-        if OPERATION_CALLS.iter().any(|end| ends_with(end)) {
+        if OPERATION_CALLS.iter().any(&ends_with) {
             return Some((SampleKind::Error, found + 1, true));
         }
-        if ERROR_CALLS.iter().any(|end| ends_with(end)) {
+        if ERROR_CALLS.iter().any(ends_with) {
             return Some((SampleKind::Error, found + 1, false));
         }
     }
