@@ -1,11 +1,13 @@
-//! Directories of agent tests (`regatta agent test`), and their removal after a crash (P12).
+//! Directories of agent tests (`regatta agent test`), and their removal after a crash (invariant
+//! P12).
 //!
 //! An agent test runs without a daemon, in a temporary directory outside of the data directory. A
 //! record in the data directory holds the path of that directory, and the process that runs the
 //! test holds a lock on the record. A free lock means that the process has ended, perhaps in a
 //! crash. The next test, the next start of the daemon or `regatta doctor` then removes the
-//! directory. The agent's program ends earlier than that: its shim (the process that supervises the
-//! program) stops the program when the testing process no longer writes the contact file.
+//! directory. The agent's program does not run on until then, because its shim (the process that
+//! supervises the program) stops the program when the testing process no longer writes the contact
+//! file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,32 +22,35 @@ use crate::composition;
 use crate::daemon;
 use crate::output::{CommandError, command_error};
 
-/// How long an agent's program keeps running after the process that tests it has disappeared.
+/// The time after which an agent's program is stopped if the process that tests the program has
+/// disappeared.
 pub(crate) const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the testing process writes the contact file, which shows the shim that the test still
-/// runs.
+/// The interval at which the testing process writes the contact file. The file shows the shim (the
+/// process that supervises the agent's program) that the test still runs.
 const CONTACT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The temporary directory of one agent test. Dropping the value removes the directory.
+/// The temporary directory of one test of an agent's program (`regatta agent test`). Dropping this
+/// value removes the directory.
 pub(crate) struct AgentTestDir {
     path: PathBuf,
     record_path: PathBuf,
-    /// The lock on the record file. It shows other processes that the test still runs.
+    /// The lock on the test's record file. As long as the lock is held, other processes know that
+    /// the test still runs.
     _lock: File,
-    /// The sending end of a channel. When it is dropped, the thread that writes the contact file
-    /// ends.
+    /// The sending end of a channel to the thread that writes the contact file. Dropping this end
+    /// makes the thread exit.
     _contact_thread: mpsc::Sender<()>,
 }
 
 impl AgentTestDir {
     /// Creates the directory of a test. Writes the record first, so that every directory has a
-    /// record by which it is found after a crash.
+    /// record by which a later process finds the directory after a crash.
     pub(crate) fn create(data_dir: &Path) -> Result<AgentTestDir, CommandError> {
         let broken = |error: io::Error| {
             command_error(
                 "io",
-                format!("could not create a directory for the test: {error}"),
+                format!("could not create a temporary directory for the agent test: {error}"),
                 "check that TMPDIR names a directory you can write",
             )
         };
@@ -74,8 +79,9 @@ impl AgentTestDir {
             {
                 if let Err(error) = composition::write_contact_file(&file) {
                     tracing::warn!(
-                        "could not write the contact file of the agent test; without it the tested \
-                         program is stopped after {} s: {error}",
+                        "could not write the contact file, which shows that the agent test still \
+                         runs; the tested program is stopped {} s after the last successful write: \
+                         {error}",
                         CONTACT_TIMEOUT.as_secs()
                     );
                 }
@@ -118,8 +124,9 @@ fn records_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("trials")
 }
 
-/// Removes the directory before the record: a record without a directory is harmless, but a
-/// directory without a record would never be found.
+/// Removes the directory of an agent test, and then the record file that contains the directory's
+/// path. The order matters if the process crashes between the two steps: a record without a
+/// directory is harmless, but nobody would ever find a directory without a record.
 fn remove_with_record(dir: &Path, record: &Path) -> io::Result<()> {
     for result in [fs::remove_dir_all(dir), fs::remove_file(record)] {
         match result {
@@ -130,8 +137,8 @@ fn remove_with_record(dir: &Path, record: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops the programs and removes the directories of agent tests whose process has ended. Returns
-/// the number of these tests.
+/// Stops the agents' programs and removes the directories of agent tests whose testing process has
+/// ended. Returns the number of these tests.
 pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(records_dir(data_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -147,8 +154,9 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
             continue; // the test is still running
         }
         let dir = PathBuf::from(fs::read_to_string(&record)?);
-        // Remove only directories that an agent test created. A record that was cut off by a crash
-        // may hold no path, or only a part of one.
+        // Remove the directory only if its name shows that an agent test created it. If a crash
+        // interrupted the writing of the record, the record contains no path or only the beginning
+        // of the path, which may be the path of another directory.
         let is_ours = dir
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));

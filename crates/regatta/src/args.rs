@@ -1,9 +1,9 @@
 //! The root of the command line: the global options and the list of commands, declared with clap.
 //!
-//! The arguments of each command are declared in its own file in `commands`, next to the function
-//! that runs it. The documentation comments are the help texts that people read with `--help`. They
-//! are imperative and have no full stop. The examples below each help text are in
-//! `crate::examples`.
+//! The arguments of each command are declared in the command's own file in `commands`, next to the
+//! function that runs the command. The documentation comments are the help texts that people read
+//! with `--help`. Help texts are imperative and have no full stop. The examples below each help
+//! text are in `crate::examples`.
 
 use std::path::PathBuf;
 
@@ -70,8 +70,8 @@ use crate::commands::upgrade::UpgradeArgs;
 use crate::commands::why::WhyArgs;
 use crate::settings::duration_ms;
 
-/// The text that `regatta --help` prints: seven groups of commands, and the names of all other
-/// commands below them.
+/// The text that `regatta --help` prints: seven groups of commands, and below the groups the names
+/// of all other commands.
 pub(crate) const HELP: &str = "\
 Run a team of coding agents on one git repository and land their work
 
@@ -167,7 +167,7 @@ pub(crate) struct GlobalArgs {
         hide = true
     )]
     pub(crate) repo: Option<PathBuf>,
-    /// Act on this project (default: that of the current directory)
+    /// Act on this project (default: the project of the current directory)
     #[arg(long, global = true, value_name = "NAME", hide = true)]
     pub(crate) project: Option<ProjectName>,
     /// Print one JSON object on standard output
@@ -191,7 +191,8 @@ pub(crate) struct GlobalArgs {
     /// Give up after this time, such as 10m (exit code 124)
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration_ms, hide = true)]
     pub(crate) timeout: Option<u64>,
-    /// Use the daemon at this address; REGATTA_TOKEN holds its token
+    /// Use the daemon at this address; the variable REGATTA_TOKEN contains the daemon's access
+    /// token
     #[arg(
         long,
         global = true,
@@ -201,7 +202,7 @@ pub(crate) struct GlobalArgs {
         hide = true
     )]
     pub(crate) server: Option<String>,
-    /// Do not suggest next commands (the lines after next:)
+    /// Do not print suggested commands (the lines after next:)
     #[arg(long, global = true, hide = true)]
     pub(crate) no_hint: bool,
 }
@@ -219,7 +220,7 @@ pub(crate) enum CliCommand {
     Init(InitArgs),
     /// Watch scripted agents do a small example in a temporary repository
     Demo(DemoArgs),
-    /// Find problems in the setup, and how to fix them
+    /// Find problems in the setup, and print how to fix them
     Doctor(DoctorArgs),
     /// Start the daemon, the process that runs the agents, in the background
     Up(UpArgs),
@@ -229,24 +230,26 @@ pub(crate) enum CliCommand {
     Run(RunArgs),
     /// Add a task
     Add(Box<TaskAddArgs>),
-    /// Change a task
+    /// Change a task, such as its subject, files, checks or priority
     Edit(Box<TaskEditArgs>),
     /// Give a task to an agent
     Assign(AssignArgs),
-    /// Show what every agent is doing
+    /// Show the present state of all agents and tasks
     Status,
     /// Show a task, an attempt, an agent, a mission or a request
     Show(ShowArgs),
-    /// Explain why a task waits, what comes next, and what it waited for before
+    /// Explain why a task waits now, what happens next, and why the task waited before
     Why(WhyArgs),
-    /// Show a live view in this terminal, and answer questions and requests by key
+    /// Show a live view of all agents and tasks in this terminal, and answer agents' requests by
+    /// key
     Watch,
-    /// Show the graph of tasks: which task waits for which
+    /// Draw the graph of tasks, with an arrow from each task to the tasks that wait for it
     Graph(GraphArgs),
     /// Show spending by provider, mission, agent or model, and when the daily budget will be
     /// reached
     Cost(CostArgs),
-    /// Show a mission (a goal with its tasks) as it was at an earlier revision
+    /// Show a mission (a goal with its tasks) as it was at an earlier revision (the number of an
+    /// event)
     Replay(ReplayArgs),
     /// Compare missions side by side: time, landed tasks, retries, cost, conflicts
     Compare(CompareArgs),
@@ -254,23 +257,23 @@ pub(crate) enum CliCommand {
     Open,
     /// Print every event after a revision (the number of an event)
     Events(EventsArgs),
-    /// Print what an agent's program wrote in an attempt at a task
+    /// Print the output of an agent's program from an attempt (one run of an agent on a task)
     Logs(LogsArgs),
     /// Put a task's finished work into the landing queue, which merges it into the trunk
     Land(LandArgs),
     /// Show, hold or release the landing queue, in which finished work waits to be merged
     Queue(QueueArgs),
-    /// Show what a task's finished work changes
+    /// Show the changes in a task's finished work
     Diff(DiffArgs),
     /// Send finished work back to its agent for changes
     Revise(ReviseArgs),
-    /// Drop finished work instead of landing it; a copy is kept for thirty days
+    /// Discard a task's finished work instead of merging it; a copy is kept for thirty days
     Drop(DropArgs),
-    /// Revert a landed task; the revert goes through the landing queue too
+    /// Revert the merged work of a task with a new commit, which goes through the landing queue
     Undo(UndoArgs),
     /// Stop a task, a mission or all missions; the work is kept
     Stop(StopArgs),
-    /// Pause a task; its session is kept if the program can continue it later
+    /// Pause a task, and keep its agent's session if the agent's program can continue sessions
     Pause(PauseArgs),
     /// Resume a paused task, mission or agent
     Resume(ResumeArgs),
@@ -282,21 +285,22 @@ pub(crate) enum CliCommand {
     Tell(TellArgs),
     /// List everything that needs a person
     Inbox(InboxArgs),
-    /// Answer a question, or another item of the inbox
+    /// Answer an agent's question, or another item of the inbox
     Answer(AnswerArgs),
-    /// Allow what an agent asks permission for
+    /// Allow an agent's permission request
     Allow(AllowArgs),
-    /// Deny what an agent asks permission for
+    /// Deny an agent's permission request
     Deny(DenyArgs),
     /// Manage agents: coding programs that work under a name
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Manage teams: a lead and its members, launched and stopped together
+    /// Manage teams of agents: a lead (the agent that plans) and members that start and stop
+    /// together
     #[command(subcommand)]
     Team(TeamSubcommand),
     /// Find the agent programs that are installed on this machine
     Provider,
-    /// Manage the rules about what agents may do without asking
+    /// Manage the rules that answer agents' permission requests without a person
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Manage budgets: limits on tokens, money, turns, attempts and time
@@ -315,7 +319,8 @@ pub(crate) enum CliCommand {
     /// Check plan files, which list tasks
     #[command(subcommand, hide = true)]
     Plan(PlanCommand),
-    /// List changes to files that a task did not declare, and create follow-up tasks for them
+    /// List changes that a task made outside of its declared files, and create follow-up tasks for
+    /// these changes
     #[command(hide = true)]
     Scope(ScopeArgs),
     /// Manage the standing rules of this project, which all work in it must follow
@@ -324,13 +329,14 @@ pub(crate) enum CliCommand {
     /// Manage tasks one by one
     #[command(subcommand, hide = true)]
     Task(TaskCommand),
-    /// Manage claims: locks on files or workspaces that expire unless renewed
+    /// Manage claims: locks on files or workspaces that expire unless their holders renew them
     #[command(subcommand, hide = true)]
     Claim(ClaimCommand),
     /// Send and read messages of agents and people
     #[command(subcommand, hide = true)]
     Msg(MsgCommand),
-    /// Manage hooks: commands that run when a message or an event matches, or a claim ends
+    /// Manage hooks: commands that run when a message or event matches a condition, or when a claim
+    /// ends
     #[command(subcommand, hide = true)]
     Hook(HookCommand),
     /// Manage bridges, which connect agents to Slack, GitHub, Linear and Telegram
@@ -339,28 +345,30 @@ pub(crate) enum CliCommand {
     /// Give a goal to a lead (an agent that breaks it into tasks), and control missions
     #[command(subcommand, hide = true)]
     Mission(MissionCommand),
-    /// Update configuration and hooks of older versions, after showing the change
+    /// Update the configuration and hooks of older versions, after showing the changes
     #[command(hide = true)]
     Migrate(MigrateArgs),
     /// Print instructions for agents that use Regatta
     #[command(hide = true)]
     Guide(GuideArgs),
-    /// Manage access tokens for the API, the web page and runners
+    /// Manage access tokens for the API, the web page and runners (which run agents on other
+    /// machines)
     #[command(subcommand, hide = true)]
     Token(TokenCommand),
-    /// Run agents on this machine for a daemon on another one: --server URL --token-file FILE
+    /// Run agents on this machine for a daemon on another machine: --server URL --token-file FILE
     #[command(hide = true)]
     Runner(RunnerArgs),
-    /// List every requested change with its author, origin and outcome
+    /// List every change that somebody requested, with its author, origin and outcome
     #[command(hide = true)]
     Audit(AuditArgs),
-    /// Serve Regatta's tools on standard input and output (Model Context Protocol)
+    /// Offer Regatta's functions as tools of the Model Context Protocol, on standard input and
+    /// output
     #[command(hide = true)]
     Mcp,
-    /// Print readable names that no agent uses yet
+    /// Print readable names for new agents, which no agent uses yet
     #[command(hide = true)]
     Name(NameArgs),
-    /// Print a JSON Schema: of an API call's input or answer, or of a file
+    /// Print the JSON Schema of an API call's input and answer, of plan files, or of settings files
     #[command(hide = true)]
     Schema(SchemaArgs),
     /// Print a script that completes commands in your shell
@@ -375,7 +383,7 @@ pub(crate) enum CliCommand {
     /// List the points in the code at which a test can end the daemon (internal)
     #[command(hide = true)]
     Failpoints,
-    /// Complete a command line for a shell (internal)
+    /// Print the possible completions of a command line for a shell (internal)
     #[command(hide = true)]
     Complete(CompleteArgs),
     /// Write a copy of the daemon's database to a new file
@@ -393,10 +401,10 @@ pub(crate) enum CliCommand {
     /// Run the built-in agent that follows a script (internal)
     #[command(hide = true)]
     ScriptedAgent(ScriptedAgentArgs),
-    /// Pass a task to a worker of the program gc, and watch the worker (internal)
+    /// Pass a task to a worker of the external program gc, and watch the worker (internal)
     #[command(hide = true)]
     GcWorker(GcWorkerArgs),
-    /// Supervise the program of an attempt (internal)
+    /// Supervise the program of an attempt, which is one run of an agent on a task (internal)
     #[command(hide = true)]
     Shim(ShimArgs),
 }

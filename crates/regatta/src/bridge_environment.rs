@@ -1,12 +1,13 @@
-//! Remembers across restarts of the daemon where the environment variables of bridges come from.
-//! Bridges connect agents to Slack, GitHub, Linear and Telegram; the variables hold their tokens
+//! Remembers the sources of bridges' environment variables across restarts of the daemon. Bridges
+//! connect agents to Slack, GitHub, Linear and Telegram; the variables contain the bridges' tokens
 //! and settings.
 //!
-//! Any command starts a daemon that is not running, in any shell. A daemon that replaces a crashed
-//! one therefore often has an environment without the variables. `bridges/sources.json` in the data
-//! directory lists the variables that were used at the last start and the source of each: a file, a
-//! command, or the environment. The daemon reads files and runs commands again. A value that was
-//! only in the environment is lost, and the bridge reports that. No secret is stored.
+//! If the daemon is not running, any command in any shell starts it. A daemon that replaces a
+//! crashed daemon therefore often has an environment without the variables. `bridges/sources.json`
+//! in the data directory lists the variables that were used at the last start and the source of
+//! each: a file, a command, or the environment. The daemon reads files and runs commands again. A
+//! value that was only in the environment is lost, and the bridge reports the missing value. No
+//! secret is stored.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,38 +21,42 @@ use regatta_bridges::config::{
 use regatta_core::agent::{SecretSource, SecretVariable};
 use serde::{Deserialize, Serialize};
 
-/// Where the value of a bridge's environment variable comes from.
+/// The source of the value of a bridge's environment variable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum VariableSource {
-    /// The daemon's own environment. The value is not stored.
+    /// The daemon's own environment contained the variable. Its value is not stored, because it may
+    /// be a secret.
     Environment,
     File(String),
     Command(String),
-    /// The value itself, for a variable that holds no secret.
+    /// The daemon's own environment contained the variable. This value is stored, because it
+    /// contains no secret.
     Value(String),
 }
 
-/// Looks up environment variables of bridges: first in this daemon's environment, then where an
-/// earlier daemon found them.
+/// Looks up environment variables of bridges (connections of agents to services such as Slack):
+/// first in this daemon's environment, then in the sources in which an earlier daemon found the
+/// variables.
 pub(crate) struct BridgeEnvironment {
     path: PathBuf,
     stored: BTreeMap<String, VariableSource>,
-    /// Where each variable was found at this start, by the variable's name.
+    /// The source in which each variable was found at this start of the daemon, by the variable's
+    /// name.
     used: RefCell<BTreeMap<String, VariableSource>>,
-    /// Whether the daemon's environment sets at least one variable of bridges.
+    /// True if the daemon's environment contains at least one variable of a bridge.
     has_bridge_variables: bool,
 }
 
 impl BridgeEnvironment {
-    /// Reads from the data directory where an earlier daemon found the variables.
+    /// Reads the sources of the variables that an earlier daemon stored in the data directory.
     pub(crate) fn read(data_dir: &Path) -> BridgeEnvironment {
         let path = data_dir.join("bridges/sources.json");
         let stored = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 tracing::warn!(
-                    "could not parse {}; bridges whose variables are missing in this daemon's \
-                     environment stay off: {error}",
+                    "could not parse the file {}; bridges whose variables are missing in this \
+                     daemon's environment stay off: {error}",
                     path.display()
                 );
                 BTreeMap::new()
@@ -59,8 +64,8 @@ impl BridgeEnvironment {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
                 tracing::warn!(
-                    "could not read {}; bridges whose variables are missing in this daemon's \
-                     environment stay off: {error}",
+                    "could not read the file {}; bridges whose variables are missing in this \
+                     daemon's environment stay off: {error}",
                     path.display()
                 );
                 BTreeMap::new()
@@ -77,11 +82,12 @@ impl BridgeEnvironment {
         }
     }
 
-    /// Stores the sources of the variables that bridges use now, for the next start of the daemon.
+    /// Stores the sources of the environment variables that bridges use now, so that the next
+    /// daemon finds the values again.
     pub(crate) fn store_used_sources(self, registry: &BridgeRegistry) -> std::io::Result<()> {
         let used = self.used.into_inner();
-        // With an invalid setting it is unknown which variables are used. The remembered sources of
-        // secrets are then kept.
+        // If a bridge setting is invalid, nobody knows which variables the bridges use, so keep the
+        // stored sources of all secrets.
         let mut sources = self.stored.clone();
         sources.retain(|name, _| {
             !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str())
@@ -115,7 +121,8 @@ impl BridgeVariables for BridgeEnvironment {
             self.used.borrow_mut().insert(name.to_owned(), source);
             return Ok(Some(value));
         }
-        // A variable of one agent can be spelt `VAR__AGENT_FILE` or `VAR_FILE__AGENT`; accept both.
+        // Accept both spellings of a variable that belongs to one agent: `VAR__AGENT_FILE` and
+        // `VAR_FILE__AGENT`.
         let spelt = |ending: &str| {
             let inner = name
                 .split_once("__")
@@ -143,8 +150,9 @@ impl BridgeVariables for BridgeEnvironment {
             return Ok(None);
         };
         match source {
-            // An environment with any variable of bridges is complete: a setting that is missing in
-            // it was removed on purpose, so the remembered value is not used.
+            // If the environment contains any variable of bridges, treat the environment as
+            // complete: a setting that is missing there was removed on purpose, so ignore its
+            // stored value.
             _ if self.has_bridge_variables && SETTING_VARIABLES.contains(&name) => Ok(None),
             VariableSource::Environment => Err(format!(
                 "the previous daemon had {name} in its environment, and this one does not; start \

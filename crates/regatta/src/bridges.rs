@@ -25,7 +25,7 @@ const BRIDGE_AGENT_DESCRIPTION: &str = "talks to people in outside services";
 /// Registers the agents of bridges whose settings say how to start them. Returns the agents that
 /// cannot be started.
 ///
-/// An agent without a command and preset in the settings stays as it is.
+/// An agent whose settings name neither a command nor a preset (a known program) stays unchanged.
 async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(AgentName, String)> {
     let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
@@ -80,7 +80,8 @@ fn agent_registration(
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    // A command that is only the name of a known program means the preset of that program.
+    // If the command is only the name of a known program, use the preset (the known settings) of
+    // that program.
     let program_name = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
         Some(only.as_str())
     } else {
@@ -103,8 +104,8 @@ fn agent_registration(
             ));
         }
     };
-    // An agent with the same program but another description was added by a person, so it is not
-    // changed here.
+    // If an agent has the same program but another description, a person added that agent, so do
+    // not change it here.
     let existing = known
         .filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
     if existing.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
@@ -131,8 +132,8 @@ fn agent_registration(
     }))
 }
 
-/// Reports to the engine which bridges work and what is wrong with the others, so that the inbox
-/// shows it to a person.
+/// Reports the working bridges, and the problems of the other bridges, to the engine, so that the
+/// inbox shows the problems to a person.
 async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
     let health = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
         bridge: bridge_health::Bridge::AgentService {
@@ -196,7 +197,8 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         .map_err(store_error)
 }
 
-/// The running bridges. The server lists and pauses them, and serves their webhooks.
+/// The running bridges (connections of agents to services such as Slack). The server lists and
+/// pauses the bridges, and serves their webhooks.
 pub(crate) struct RunningBridges(regatta_bridges::Bridges);
 
 impl RunningBridges {
@@ -210,16 +212,16 @@ impl RunningBridges {
         let mut registry = config::read_registry(settings::load_bridges(), &environment);
         for fault in &registry.faults {
             tracing::warn!(
-                "ignored the invalid bridge setting {}: {}; {}",
-                fault.setting,
-                fault.message,
-                fault.hint
+                "ignored the invalid bridge setting {setting}: {problem}; {hint}",
+                setting = fault.setting,
+                problem = fault.message,
+                hint = fault.hint
             );
         }
         if let Err(error) = environment.store_used_sources(&registry) {
             tracing::warn!(
-                "could not store where the variables of bridges come from; after a restart from \
-                 another shell these bridges may stay off: {error}"
+                "could not store the sources of the bridges' environment variables; bridges may \
+                 stay off after the daemon is restarted from another shell: {error}"
             );
         }
         for (agent, why) in register_agents(engine, &registry).await {

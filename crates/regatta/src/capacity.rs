@@ -1,20 +1,23 @@
-//! Computes from the machine's size how many trials are validated at once. A trial merges finished
-//! work onto the trunk and runs the checks on the result.
+//! Computes from the machine's size the number of trials that are validated at the same time. A
+//! trial merges finished work onto the trunk and runs the checks on the result.
 
 use std::fs;
 use std::path::Path;
 
-/// The number of cores for each validation, because checks build and test the project.
-/// [`MEMORY_PER_SLOT_MB`] is the memory for each validation in MiB.
+/// The number of processor cores that each validation needs, because the checks build and test the
+/// project.
 const CORES_PER_SLOT: u64 = 2;
+/// The memory that each validation needs, in MiB.
 const MEMORY_PER_SLOT_MB: u64 = 2048;
-/// The maximum number of validations at once. More of them do not land work much faster.
+/// The maximum number of validations at the same time. With more validations, work would hardly
+/// land faster.
 const MAX_SLOTS: u64 = 8;
 
-/// Returns how many merged trees are validated at once in a project whose settings do not set a
-/// number.
+/// Returns the number of merge results that Regatta validates (runs the checks on) at the same time
+/// in a project whose settings contain no such number.
 ///
-/// The number does not depend on the current load, so a restart does not change it (J11).
+/// The number does not depend on the current load, so a restart of the daemon does not change it
+/// (invariant J11).
 pub(crate) fn validation_slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |non_zero| non_zero.get() as u64);
     slots_for(
@@ -26,9 +29,9 @@ pub(crate) fn validation_slots() -> u32 {
     )
 }
 
-/// Returns how many validations fit into this many cores and this much memory. With two cores and
-/// enough memory that is already 2, because a second tree can be merged and set up while the first
-/// one is validated.
+/// Returns the number of validations (runs of the checks on a merge result) for which these cores
+/// and this memory are enough. Two cores with enough memory already allow 2 validations, because
+/// Regatta can merge and set up a second tree while the checks run on the first tree.
 fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
     let by_cores = if cores < 2 {
         1

@@ -1,8 +1,8 @@
 //! The client of the daemon's HTTP API, for the commands.
 //!
-//! The client uses the daemon's unix socket if it can, and loopback otherwise. It starts the daemon
-//! of this data directory if none runs. With `--server` it talks to a daemon on another machine,
-//! which it never starts.
+//! The client uses the daemon's unix socket if it can, and the loopback address otherwise. The
+//! client starts the daemon of this data directory if none runs. With `--server` the client talks
+//! to a daemon on another machine and never starts a daemon.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::daemon::{self, DataDir};
 use crate::output::{CommandError, command_error, usage_error};
 
-/// A connection to a daemon, opened anew for each request.
+/// A client of one daemon. Each request opens a new connection.
 pub(crate) struct Client {
     runtime: Runtime,
     data_dir: DataDir,
@@ -36,12 +36,12 @@ pub(crate) struct Client {
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
-    /// Whether the client must not start a daemon that a person has stopped.
+    /// True if the client must not start a daemon that a person has stopped.
     is_read_only: bool,
 }
 
-/// The daemon's answer to a call: its data, and the revision (number of the last event) at which
-/// the data was read.
+/// The daemon's answer to a call: its data, and the revision (number of the last event) to which
+/// the data belongs.
 #[derive(Debug)]
 pub(crate) struct CallReply<T> {
     pub(crate) revision: u64,
@@ -49,7 +49,7 @@ pub(crate) struct CallReply<T> {
 }
 
 impl Client {
-    /// Connects to the daemon of a data directory, and starts the daemon if it is not running.
+    /// Connects to the daemon of a data directory, and starts the daemon if none is running.
     pub(crate) fn connect(
         data_dir: &Path,
         server: Option<String>,
@@ -65,7 +65,7 @@ impl Client {
         client.with_token()
     }
 
-    /// Connects to the daemon of a data directory; returns `None` if it is not running.
+    /// Connects to the daemon of a data directory. Returns `None` if the daemon is not running.
     pub(crate) fn find(
         data_dir: &Path,
         timeout: Option<Duration>,
@@ -103,7 +103,8 @@ impl Client {
         })
     }
 
-    /// Connects to another machine's daemon with a token for it.
+    /// Returns a client of a daemon on another machine, which sends this access token with each
+    /// call.
     pub(crate) fn remote(
         server: &str,
         token: &str,
@@ -121,10 +122,10 @@ impl Client {
         Ok(self)
     }
 
-    /// Returns whether a daemon answers.
+    /// Returns true if a daemon answers.
     ///
-    /// An open socket is not enough: when a daemon is killed while it starts a program, the child
-    /// holds the socket until it calls exec.
+    /// An open socket does not prove that a daemon runs: when a daemon is killed while it starts a
+    /// program, the child process keeps the socket open until the child calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let check = async {
             let Ok(mut sender) = self.open_connection().await else {
@@ -137,7 +138,8 @@ impl Client {
         };
         self.runtime.block_on(async {
             match self.timeout {
-                // A slow daemon counts as running; the call itself then reports the timeout.
+                // If the check times out, treat the slow daemon as running, because the following
+                // call reports the timeout.
                 Some(timeout) => tokio::time::timeout(timeout, check).await.unwrap_or(true),
                 None => check.await,
             }
@@ -152,8 +154,9 @@ impl Client {
                 {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
-                // A killed daemon leaves its address file behind, and another program may have its
-                // port by now. That program must not receive the token.
+                // Read the address file only if a daemon holds the lock. A killed daemon leaves its
+                // address file behind, and another program, which must not receive the token, may
+                // use the port by now.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
                 }
@@ -194,7 +197,8 @@ impl Client {
             )
     }
 
-    /// Returns a client that does not start a daemon which a person has stopped.
+    /// Returns this client, changed so that it never starts a daemon after a person has stopped the
+    /// daemon.
     pub(crate) fn read_only(self) -> Client {
         Client {
             is_read_only: true,
@@ -254,8 +258,8 @@ impl Client {
     }
 
     /// Performs a call of the daemon's API. If the connection breaks, the call is repeated with the
-    /// same idempotency key, so that it takes effect only once. Starts a daemon if none runs any
-    /// more.
+    /// same idempotency key (by which the daemon recognizes a repeated call), so that the call
+    /// takes effect only once. Starts a daemon if the daemon has ended.
     pub(crate) fn call<C: TypedCall>(&self, call: C) -> Result<CallReply<C::Output>, CommandError>
     where
         C::Output: DeserializeOwned,
@@ -295,8 +299,8 @@ impl Client {
         }
     }
 
-    /// Sends a call and returns the answer's text. This function is not generic, so that it is
-    /// compiled only once and not for each type of answer.
+    /// Sends a call and returns the answer's text. This function is not generic, so that the
+    /// compiler translates it only once and not for each type of answer.
     fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
         let body = call.to_json().map_err(|error| {
             command_error(
@@ -316,7 +320,7 @@ impl Client {
                             && round < 3
                             && self.server.is_none() =>
                     {
-                        // The daemon ended during the call. Start another one on the same data,
+                        // The daemon ended during the call. Start another daemon on the same data,
                         // unless a person has stopped the daemon.
                         if self.open_connection().await.is_err() {
                             if self.is_read_only && self.data_dir.is_stopped() {
@@ -343,8 +347,8 @@ impl Client {
         })
     }
 
-    /// Performs a call while [`Client::stream_events`] runs. That loop blocks this thread and its
-    /// connection, so the call gets its own thread and connection.
+    /// Performs a call while [`Client::stream_events`] runs. The loop in `stream_events` blocks
+    /// this thread and its connection, so the call uses a new thread and a new connection.
     pub(crate) fn call_on_new_thread<C: TypedCall>(
         &self,
         call: C,
@@ -403,8 +407,8 @@ impl Client {
         }
     }
 
-    /// Reads the events after the revision `after` and passes each to `each`, until `each` returns
-    /// false. Without `follow`, reading ends at the last event.
+    /// Reads the events after the revision `after` and passes each event to `each`, until `each`
+    /// returns false. Without `follow`, reading ends at the last event.
     pub(crate) fn stream_events(
         &self,
         after: u64,
@@ -442,8 +446,8 @@ impl Client {
         })
     }
 
-    /// Reads these topics (comma-separated) of the live stream, until the stream ends or `each`
-    /// returns false.
+    /// Reads the daemon's live stream of changed data, limited to these topics (kinds of data,
+    /// separated by commas), until the stream ends or `each` returns false.
     pub(crate) fn stream_live(
         &self,
         topics: &str,
@@ -499,7 +503,8 @@ fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
     command_error(
         "bug",
         format!("could not read the daemon's answer: {error}"),
-        "the daemon may have another version: regatta up --restart",
+        "the daemon may have another version than this command; restart the daemon: regatta up \
+         --restart",
     )
 }
 
@@ -577,7 +582,7 @@ async fn read_event_stream(
     each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
 ) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
-    // Catch Ctrl-C from here on, so that it is not lost while `each` handles an event.
+    // Catch Ctrl-C from here on, so that a Ctrl-C is not lost while `each` handles an event.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| {
         command_error(
             "io",
@@ -648,30 +653,34 @@ fn parse_problem(status: u16, body: &[u8]) -> Problem {
             status,
             "http",
             format!("the daemon answered {status}: {text}"),
-            "the daemon may have another version: regatta up --restart",
+            "the daemon may have another version than this command; restart the daemon: regatta up \
+             --restart",
         )
     })
 }
 
-/// Returns the error for a command that must not start a daemon which a person has stopped.
+/// Returns the error of a command that needs the daemon but must not start the daemon, because a
+/// person has stopped it.
 pub(crate) fn daemon_stopped_error() -> CommandError {
-    let what = "the daemon is down because somebody ran regatta down";
-    command_error("down", what, "start the daemon and its agents: regatta up")
+    command_error(
+        "down",
+        "the daemon is down because somebody ran regatta down",
+        "start the daemon and its agents: regatta up",
+    )
 }
 
 fn unreachable_error() -> CommandError {
     command_error(
         "unreachable",
         "the daemon cannot be reached",
-        "start it: regatta up, or see what is wrong: regatta doctor",
+        "start the daemon: regatta up, or see what is wrong: regatta doctor",
     )
 }
 
 fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandError {
-    let what = format!("the daemon at {server} cannot be reached: {error}");
     command_error(
         "unreachable",
-        what,
+        format!("the daemon at {server} cannot be reached: {error}"),
         "check the address in --server or REGATTA_SERVER, and that the daemon runs there",
     )
 }
@@ -686,7 +695,7 @@ fn server_address(server: &str) -> Result<String, CommandError> {
     });
     let authority = uri.as_ref().and_then(hyper::Uri::authority);
     let (Some(authority), Some(default_port)) = (authority, default_port) else {
-        let hint = "write it like http://127.0.0.1:7777, as regatta up prints it";
+        let hint = "write the address as regatta up prints it, such as http://127.0.0.1:7777";
         return Err(usage_error(
             format!("{server:?} is not the address of a daemon"),
             hint,
@@ -707,8 +716,8 @@ fn timeout_error() -> CommandError {
     )
 }
 
-/// The longest time that a daemon takes to stop: the time that its agents get to end, and one
-/// minute more.
+/// The maximum time that a daemon takes to stop: the time that its agents have for ending, and one
+/// more minute.
 pub(crate) const MAX_STOP_DURATION: Duration = Duration::from_secs(660);
 
 /// Returns a random key by which the daemon recognizes a repeated request.
@@ -718,7 +727,7 @@ fn new_idempotency_key() -> String {
 }
 
 /// Starts the daemon in the background and waits until it is ready. If several processes call this
-/// at once, only one of them starts a daemon.
+/// function at the same time, only one process starts a daemon.
 pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
@@ -734,7 +743,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .map_err(|errno| daemon_dir.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another process may have started the daemon meanwhile, or the previous daemon may still be
-    // stopping.
+    // stopping. Wait until a daemon answers or the data directory is free.
     let deadline = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
@@ -780,15 +789,15 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         })?;
     let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        // If reading fails, the line stays empty, and the code below treats the daemon as not
+        // If reading fails, `first_line` stays empty, and the code below treats the daemon as not
         // ready.
         let _read = BufReader::new(stdout).read_line(&mut first_line);
     }
     if first_line.contains("\"kind\":\"ready\"") {
         return Ok(());
     }
-    // The daemon's last line on standard error is a JSON object with the reason, unless the disk
-    // was full.
+    // The daemon ended before it was ready. Its last line on standard error is a JSON object with
+    // the reason, unless the disk was full.
     let _status = child.wait();
     Err(last_log_error(&log, log_start).unwrap_or_else(|| {
         if daemon_dir.is_disk_full() {
@@ -797,7 +806,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
             command_error(
                 "io",
                 "the daemon ended before it was ready",
-                format!("read its log: {}", log.display()),
+                format!("read the daemon's log: {}", log.display()),
             )
         }
     }))

@@ -1,8 +1,9 @@
 //! Builds and parses the command line.
 //!
 //! `args` declares the commands and `examples` has their examples; this module combines both for
-//! the parser clap. For an unknown command it suggests the one command that was probably meant. It
-//! also splits a command line that stands in a setting or an option into words, like a shell.
+//! the parser clap. For an unknown command, the module suggests the one command that the person
+//! probably meant. The module also splits a command line that is the value of a setting or an
+//! option into words, like a shell.
 
 use std::ffi::OsString;
 
@@ -14,7 +15,7 @@ use crate::args::Cli;
 use crate::examples::EXAMPLES;
 use crate::output::{CommandError, usage_error};
 
-/// Commands that only Regatta itself runs. They are left out of the help, the manual and the
+/// Commands that only Regatta itself runs, and that are left out of the help, the manual and the
 /// completion.
 pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
     "failpoints",
@@ -29,8 +30,8 @@ pub(crate) fn clap_command() -> Command {
     with_examples(Cli::command(), "")
 }
 
-/// Names that a person may type for a command because other programs use them, each group with the
-/// suggestion that is printed instead of the parser's own.
+/// Names of other programs' commands that a person may type by mistake. Each group of names has a
+/// suggestion, which is printed instead of the parser's own suggestion.
 const COMMAND_SUGGESTIONS: [(&[&str], &str); 8] = [
     (
         &["cancel", "abort", "kill"],
@@ -61,7 +62,7 @@ const COMMAND_SUGGESTIONS: [(&[&str], &str); 8] = [
     ),
 ];
 
-/// Parses the arguments of the process. The first one is the program's name.
+/// Parses the arguments of the process. The first argument is the program's name.
 pub(crate) fn parse_args(typed: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = clap_command();
     let matches = command
@@ -130,8 +131,8 @@ pub(crate) fn public_clap_command() -> Command {
 
 /// Adds the examples to the help of a command and of its subcommands.
 fn with_examples(command: Command, path: &str) -> Command {
-    // Without this the parser reports `--priority -1` as an unknown option `-1` instead of a wrong
-    // number.
+    // Accept negative numbers as values. Otherwise the parser would report the `-1` in `--priority
+    // -1` as an unknown option and not as a wrong number.
     let mut command = command.mut_args(|arg| {
         let takes_value = arg.get_action().takes_values() && !arg.is_positional();
         if takes_value {

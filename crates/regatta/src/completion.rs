@@ -1,8 +1,8 @@
 //! Completes a command line for a shell, including the ids of tasks, agents and so on.
 //!
-//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command
-//! prints one candidate per line, then a tab and the candidate's description. Completion only
-//! reads: it never starts a daemon, and without a running daemon it offers no ids.
+//! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. The command
+//! prints one candidate per line, followed by a tab and the candidate's description. Completion
+//! never starts a daemon, and offers no ids if no daemon runs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use crate::client::{CallReply, Client};
 use crate::command_line::{self, INTERNAL_COMMANDS};
 use crate::output::first_line;
 
-/// How long completion waits for the daemon's answer before it offers no ids.
+/// The time that completion waits for the daemon's answer. After that time completion offers no
+/// ids.
 const IDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A kind of thing whose ids can be completed.
@@ -42,8 +43,8 @@ pub(crate) struct Candidate {
     pub(crate) help: String,
 }
 
-/// Which ids an argument accepts. Each row has the command's path (empty for every command), the
-/// argument's name, and the kinds of ids. The first matching row applies.
+/// The kinds of ids that each argument accepts. Each row has the command's path (empty for every
+/// command), the argument's name, and the kinds of ids. The first matching row applies.
 const ARGUMENT_ID_KINDS: &[(&str, &str, &[IdKind])] = &[
     (
         "show",
@@ -137,9 +138,10 @@ pub(crate) fn complete_line(
 struct LinePosition<'a> {
     command: &'a Command,
     path: String,
-    /// The number of positional arguments that `command` has already got.
+    /// The number of positional arguments of `command` that the line already contains.
     positionals: usize,
-    /// The option that takes the next word as its value, if there is one.
+    /// The option whose value is the next word, or `None` if the next word is no value of an
+    /// option.
     value_of: Option<&'a Arg>,
     /// True after `--`, which ends the options.
     is_after_double_dash: bool,
@@ -172,7 +174,8 @@ impl<'a> LinePosition<'a> {
         }
     }
 
-    /// Returns what the next word can be: a subcommand, or a value of the next positional argument.
+    /// Returns the candidates for the next word: subcommands, or values of the next positional
+    /// argument.
     fn candidates_for_next_word(
         &self,
         current: &str,
@@ -245,8 +248,8 @@ fn option_candidates(position: &LinePosition<'_>, root: &Command) -> Vec<Candida
     candidates
 }
 
-/// Returns the possible values of an argument: those of its fixed list if it has one, otherwise
-/// ids. In a list with commas, the item after the last comma is completed.
+/// Returns the possible values of an argument: the values of its fixed list if it has such a list,
+/// otherwise ids. In a list with commas, the item after the last comma is completed.
 fn value_candidates(
     arg: &Arg,
     path: &str,
@@ -377,8 +380,8 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
         .collect()
 }
 
-/// Returns a text field of a row in an answer. Some rows contain their record in a nested object,
-/// so the field is also searched one level down.
+/// Returns a text field of a row in an answer. Some rows contain the described thing in a nested
+/// object, so the function also searches for the field one level down.
 fn text_field(row: &Value, name: &str) -> Option<String> {
     let direct = row[name].as_str().map(str::to_owned);
     let nested = || {

@@ -27,8 +27,8 @@ pub(crate) const STORE_FILE: &str = "regatta.db";
 /// The name of the daemon's unix socket in a data directory.
 pub(crate) const SOCKET_FILE: &str = "daemon.sock";
 
-/// Opens the database, creates the other adapters, and returns them as the engine's ports, with the
-/// engine's settings.
+/// Opens the database, creates the other adapters, and returns all adapters as the engine's ports
+/// (interfaces to the outside), together with the engine's settings.
 pub(crate) fn open_ports(
     data_dir: &Path,
     tools: ToolServer,
@@ -44,12 +44,12 @@ pub(crate) fn open_ports(
     let store = SqliteStore::open(&data_dir.join(STORE_FILE)).map_err(store_error)?;
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
         .with_relay(&tools.url, data_dir.join(SOCKET_FILE));
-    // This daemon runs no check (such as a test command) yet, so every directory of a check was
-    // left by an earlier daemon.
+    // This daemon has not run any check (such as a test command) yet, so every directory of a check
+    // was left by an earlier daemon.
     if let Err(error) = agents.sweep_checks() {
         tracing::warn!(
-            "could not remove the directories in which an earlier daemon ran checks; they only \
-             use disk space: {error}"
+            "could not remove the directories in which an earlier daemon ran checks; the \
+             directories do no harm but use disk space: {error}"
         );
     }
     let ports = Ports {
@@ -77,7 +77,7 @@ pub(crate) const ATTEMPT_VARIABLES: [&str; 5] =
     ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
 
 /// Returns [`ATTEMPT_VARIABLES`] with their values in the user's environment. Agents' programs get
-/// no other variable of this environment (S3).
+/// no other variable of this environment (invariant S3).
 pub(crate) fn attempt_env() -> Vec<(String, String)> {
     ATTEMPT_VARIABLES
         .iter()
@@ -103,20 +103,20 @@ pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, Command
     Ok((Arc::new(git_adapter(data_dir)), Arc::new(agents)))
 }
 
-/// The name of a runner's contact file. The runner writes it while it has contact with the daemon.
-/// When it has not been written for too long, each shim (the process that supervises a program)
-/// stops its program.
+/// The name of a runner's contact file. The runner writes the file while it has contact with the
+/// daemon. When nobody has written the file for too long, each shim (the process that supervises an
+/// agent's program) stops its program.
 const CONTACT_FILE: &str = "leash";
 
-/// Writes the contact file of a runner after contact with the daemon, so that the programs on this
-/// machine keep running.
+/// Writes the contact file (the sign that a runner has contact with its daemon), so that the
+/// programs on this machine keep running.
 pub(crate) fn record_contact(data_dir: &Path) {
     if let Err(error) =
         regatta_agents::contact_deadline::record_contact(&data_dir.join(CONTACT_FILE))
     {
         tracing::error!(
-            "could not write the contact file, so the programs of this runner will be stopped: \
-            {error}"
+            "could not write the contact file, which shows that this runner has contact with the \
+             daemon; without the file the runner's programs will be stopped: {error}"
         );
     }
 }
@@ -136,7 +136,7 @@ pub(crate) fn agent_home(data_dir: &Path, agent: &regatta_core::ids::AgentName) 
 }
 
 /// Fails if the database is missing although the data directory contains repositories or
-/// workspaces, because a new database would lose track of them (D10).
+/// workspaces, because a new database would not know them (invariant D10).
 fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
     let store = data_dir.join(STORE_FILE);
     let has = |folder: &str, end: &str| {
@@ -160,7 +160,7 @@ fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
         ),
         format!(
             "restore the file together with the -wal file beside it, or restore a backup: regatta \
-            restore FILE; to start over, move {} away",
+            restore FILE; to start with an empty database, move the directory {} away",
             data_dir.display()
         ),
     ))
@@ -178,19 +178,21 @@ pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
         .collect()
 }
 
-/// How long the journals (records of a program's input and output) of ended attempts are kept.
-/// [`COMPRESS_JOURNALS_AFTER`] is the age at which they are compressed.
+/// The time for which the journals (records of a program's input and output) of ended attempts
+/// (runs of an agent on a task) are kept.
 const RECORD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The age at which the journal (the record of a program's input and output) of an ended attempt
+/// is compressed.
 const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the date by which the age of stored data is judged, in milliseconds since 1970. Returns
-/// `None` if it cannot be stored; then nothing may be removed.
+/// Returns today's date, from which the age of stored data is computed, in milliseconds since 1970.
+/// Returns `None` if the date cannot be stored; in that case no data may be removed.
 pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
     let date = regatta_engine::retention_date(data_dir, &MachineClock);
     date.inspect_err(|error| {
         tracing::warn!(
-            "could not store the date by which the age of data is judged, so no old data is \
-             removed now: {error}"
+            "could not store today's date, from which the age of data is computed, so no old data \
+             is removed now: {error}"
         )
     })
     .ok()
@@ -199,8 +201,9 @@ pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
 /// Removes old journals and check output of ended attempts, and old records of commands such as
 /// checks.
 ///
-/// Only journals are removed until `settled`, because until then the daemon may still ask how a
-/// command of the previous daemon ended. `today_unix_ms` is the date by which ages are judged.
+/// Until `settled` is true, only journals (records of a program's input and output) are removed,
+/// because the daemon may still ask how a command of the previous daemon ended. `today_unix_ms` is
+/// the date from which ages are computed.
 pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64) {
     let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
@@ -208,13 +211,15 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
         Ok(pruned_journals)
             if pruned_journals.compressed.is_empty() && pruned_journals.removed.is_empty() => {}
         Ok(pruned_journals) => tracing::info!(
-            "compressed the journals of {} ended attempts and removed those of {} older ones",
-            pruned_journals.compressed.len(),
-            pruned_journals.removed.len()
+            "compressed the journals of {compressed} ended attempts, and removed the journals of \
+             {removed} older attempts",
+            compressed = pruned_journals.compressed.len(),
+            removed = pruned_journals.removed.len()
         ),
         Err(error) => {
             tracing::warn!(
-                "could not remove old journals of attempts, trying again in an hour: {error}"
+                "could not remove old journals (recorded input and output) of attempts, trying \
+                 again in an hour: {error}"
             )
         }
     }
@@ -239,8 +244,8 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
     }
 }
 
-/// Returns the sandbox mechanisms that Regatta knows, the best first, each with the reason why it
-/// does not work on this machine; `None` means that it works.
+/// Returns the sandbox mechanisms that Regatta knows, the best first. Each comes with the reason
+/// why it does not work on this machine, or with `None` if it works.
 pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
     let found = regatta_agents::sandbox::detect_mechanisms(&exe).findings;
@@ -262,8 +267,8 @@ pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::G
     GitAdapter::new(data_dir.to_owned())
 }
 
-/// Returns the adapter that runs agents' programs, for commands that need no daemon, such as those
-/// that read journals.
+/// Returns the adapter that runs agents' programs, for commands that need no daemon, such as the
+/// commands that read journals (records of a program's input and output).
 pub(crate) fn agents_adapter(
     data_dir: &Path,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
@@ -277,8 +282,8 @@ pub(crate) fn agents_adapter(
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Like [`agents_adapter`], for `regatta agent test`. A program that it starts is stopped when
-/// `contact_file` has not been written for `contact_timeout`.
+/// Like [`agents_adapter`], but for `regatta agent test`: a program is stopped when nobody has
+/// written `contact_file` for the time `contact_timeout`.
 pub(crate) fn agents_adapter_with_contact_deadline(
     data_dir: &Path,
     contact_file: PathBuf,
@@ -295,7 +300,8 @@ pub(crate) fn agents_adapter_with_contact_deadline(
         .with_contact_deadline(contact_file, contact_timeout))
 }
 
-/// Writes a contact file, so that the programs that depend on it keep running.
+/// Writes a contact file (which shows that the supervising process still runs), so that the
+/// programs that depend on the file keep running.
 pub(crate) fn write_contact_file(file: &Path) -> std::io::Result<()> {
     regatta_agents::contact_deadline::record_contact(file)
 }
@@ -306,8 +312,8 @@ pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
     regatta_agents::leftovers::running_shims()
 }
 
-/// Ends every shim of a data directory, together with the program that it supervises. Returns their
-/// number.
+/// Ends every shim (the process that supervises an agent's program) of a data directory, together
+/// with its program. Returns the number of shims.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
     let shims = running_shims()
         .map_err(|error| error.to_string())?
@@ -351,14 +357,16 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Removes what an earlier daemon of this data directory left: everything that [`sweep_strays`]
-/// removes, and the running programs of attempts that are not live any more.
+/// Removes the leftovers of an earlier daemon of this data directory: everything that
+/// [`sweep_strays`] removes, and the running programs of attempts (runs of an agent on a task) that
+/// have ended.
 pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
     match sweep_strays(data_dir) {
         Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
         Err(error) => {
             tracing::warn!(
-                "could not remove leftovers of earlier processes; see regatta doctor: {error}"
+                "could not remove leftovers of earlier processes; to see them, run regatta doctor: \
+                 {error}"
             )
         }
     }
@@ -377,12 +385,16 @@ pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> boo
         };
         match shim.end() {
             Ok(()) => {
-                tracing::warn!(%attempt, "stopped the program of {attempt}, which still ran \
-                    although the attempt has ended")
+                tracing::warn!(%attempt, "stopped the program of attempt {attempt}, \
+                    which still ran although the attempt has ended")
             }
             Err(error) => {
-                tracing::error!(%attempt, "could not stop the program of {attempt}, which \
-                    still runs although the attempt has ended; see regatta doctor: {error}")
+                tracing::error!(
+                    %attempt,
+                    "could not stop the program of attempt {attempt}, which still runs although \
+                     the \
+                     attempt has ended; to find such programs, run regatta doctor: {error}"
+                )
             }
         }
     }

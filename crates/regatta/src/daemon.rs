@@ -1,8 +1,9 @@
-//! Runs the daemon, and keeps the files by which commands find it.
+//! Runs the daemon, and writes the files by which commands find the daemon.
 //!
-//! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
-//! by its socket, its address file (`daemon.json`) and its token. This module starts the engine,
-//! the bridges and the server, and stops them in order; it decides nothing about tasks.
+//! There is one daemon per data directory. The daemon holds the lock `daemon.lock` while it lives.
+//! Clients find the daemon by its socket, its address file (`daemon.json`) and its token. This
+//! module starts the engine, the bridges and the server, and stops them in order. Decisions about
+//! tasks are made elsewhere.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -27,8 +28,8 @@ use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
 use crate::settings;
 
-/// The directory in which a daemon keeps everything. The methods return the paths of files in it
-/// and check its locks.
+/// The data directory, in which a daemon keeps all of its data. The methods return the paths of
+/// files in the directory and check its locks.
 #[derive(Clone, Debug)]
 pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
@@ -54,13 +55,13 @@ pub(crate) struct DaemonInfo {
 /// Unfinished work of the previous daemon that a daemon found at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RecoveredWork {
-    /// Whether the previous daemon was killed or crashed, instead of being stopped.
+    /// True if the previous daemon was killed or crashed instead of being stopped.
     pub(crate) unclean: bool,
     pub(crate) attempts: usize,
-    /// The names of the agents that were working.
+    /// The names of the agents that were working when the previous daemon ended.
     #[serde(default)]
     pub(crate) agents: Vec<String>,
-    /// The ids of the tasks in the landing queue.
+    /// The ids of the tasks that were in the landing queue.
     #[serde(default)]
     pub(crate) queue: Vec<String>,
     pub(crate) landings: usize,
@@ -129,7 +130,7 @@ impl DataDir {
         self.path.join("stopped")
     }
 
-    /// Returns whether a person stopped the daemon and nobody has started one since.
+    /// Returns true if a person has stopped the daemon, and nobody has started a daemon since then.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stopped_path().exists()
     }
@@ -164,7 +165,7 @@ impl DataDir {
         })
     }
 
-    /// Returns whether a daemon uses the data directory. A daemon holds the lock on `daemon.lock`
+    /// Returns true if a daemon uses the data directory. A daemon holds the lock on `daemon.lock`
     /// as long as it lives.
     pub(crate) fn is_locked(&self) -> Result<bool, CommandError> {
         let lock = match File::open(self.path.join("daemon.lock")) {
@@ -179,8 +180,8 @@ impl DataDir {
         }
     }
 
-    /// Returns whether a daemon, a runner or an agent test manages the agents' programs of this
-    /// data directory. If that cannot be found out, returns true.
+    /// Returns true if a daemon, a runner or an agent test manages the agents' programs of this
+    /// data directory, or if this cannot be found out.
     pub(crate) fn is_supervised(&self) -> bool {
         let is_free = |name: &str| match File::open(self.path.join(name)) {
             Ok(lock) => {
@@ -196,7 +197,7 @@ impl DataDir {
         on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
     }
 
-    /// Returns whether the disk of the data directory has less than 64 KiB left.
+    /// Returns true if the disk of the data directory has less than 64 KiB of free space.
     pub(crate) fn is_disk_full(&self) -> bool {
         rustix::fs::statvfs(&self.path)
             .is_ok_and(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) < 64 * 1024)
@@ -206,7 +207,7 @@ impl DataDir {
     /// fits its cause.
     pub(crate) fn io_error(&self, error: &std::io::Error) -> CommandError {
         let dir = self.path.display();
-        let (code, what, hint) = match error.kind() {
+        let (code, problem, hint) = match error.kind() {
             std::io::ErrorKind::PermissionDenied => (
                 "read_only",
                 "cannot be written",
@@ -231,7 +232,7 @@ impl DataDir {
         };
         command_error(
             code,
-            format!("the data directory {dir} {what}: {error}"),
+            format!("the data directory {dir} {problem}: {error}"),
             hint,
         )
     }
@@ -251,17 +252,18 @@ pub(crate) fn read_token(data_dir: &DataDir) -> Result<String, CommandError> {
         Err(error) => Err(command_error(
             "no_token",
             format!(
-                "could not read the token in {}: {error}",
+                "could not read the access token from the file {}: {error}",
                 data_dir.token_path().display()
             ),
-            "the daemon creates it at its first start: regatta up; for another daemon (--server), \
+            "the daemon creates the file at its first start: regatta up; for another daemon \
+             (--server), \
             set REGATTA_TOKEN",
         )),
     }
 }
 
-/// Opens a handle of a process, with which a caller can wait for its end. Unlike the pid, the
-/// handle never means another process.
+/// Opens a handle of a process, with which a caller can wait for the end of the process. Unlike the
+/// pid, the handle never refers to another process.
 pub(crate) fn open_process_handle(pid: u32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
@@ -292,7 +294,8 @@ pub(crate) fn read_daemon_info(data_dir: &DataDir) -> Option<DaemonInfo> {
     serde_json::from_slice(&std::fs::read(data_dir.info_path()).ok()?).ok()
 }
 
-/// Writes a file completely or not at all, even in a crash, and readable only by its owner (D8).
+/// Writes a file completely or not at all, even in a crash, and readable only by its owner
+/// (invariant D8).
 pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new()
@@ -337,8 +340,8 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
         if result != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
-        // Another process may hold the lock for just a moment, because `is_locked` takes it to
-        // check it. Try again.
+        // Another process may hold the lock for only a moment, because `is_locked` acquires the
+        // lock to check it. Try again.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
     match result {
@@ -354,7 +357,7 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
                     "a daemon already uses the data directory {} ({owner})",
                     data_dir.path.display()
                 ),
-                "use it as it is: regatta status; or stop it: regatta down",
+                "use the running daemon: regatta status; or stop the daemon: regatta down",
             ))
         }
         Err(error) => Err(data_dir.io_error(&error.into())),
@@ -365,7 +368,8 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
-    // Declared first, so that the lock is released last, when everything else is closed.
+    // The lock is declared before everything else, so that Rust drops it last, when everything else
+    // is closed.
     let _lock = lock_data_dir(&daemon_dir)?;
     // A daemon that was killed has left its address file behind, which names an address that is no
     // longer valid.
@@ -386,19 +390,19 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let keyring = TokenStore::open(&daemon_dir.path, load_or_create_token(&daemon_dir)?).map_err(
         |error| {
-            let what = format!(
-                "could not read the tokens in {}: {error}",
-                daemon_dir.path.display()
-            );
             command_error(
                 "bad_config",
-                what,
-                "correct tokens.json there, or move it away, which revokes every token in it",
+                format!(
+                    "could not read the access tokens in {directory}: {error}",
+                    directory = daemon_dir.path.display()
+                ),
+                "correct the file tokens.json there, or move the file away, which revokes every \
+                 token in it",
             )
         },
     )?;
-    // Open the ports before the engine starts, because the engine tells agents the daemon's
-    // address. Requests wait until the server runs.
+    // Open the network ports before the engine starts, because the engine tells agents the daemon's
+    // address. Requests to the ports wait until the server runs.
     let BoundListeners {
         tcp,
         public_listener: outside,
@@ -409,7 +413,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             command_error(
                 "bad_config",
                 text,
-                "correct or unset OTEL_EXPORTER_OTLP_ENDPOINT, such as http://127.0.0.1:4318",
+                "set OTEL_EXPORTER_OTLP_ENDPOINT to the address of a trace collector, such as \
+                 http://127.0.0.1:4318, or unset it",
             )
         })?;
     let address = tcp
@@ -426,13 +431,18 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     let (engine, recovered) =
         Engine::start(ports, settings).map_err(|command_failure| match command_failure {
             regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
-            other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
+            other => command_error(
+                "io",
+                other.to_string(),
+                "see what is wrong with the daemon: regatta doctor",
+            ),
         })?;
     if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
-            "could not remove {}, so after a crash commands that only read do not start the daemon \
-             again: {error}",
-            daemon_dir.stopped_path().display()
+            "could not remove the file {path}, which records that a person stopped the daemon; \
+             after \
+             a crash of this daemon, commands that only read will not start a new daemon: {error}",
+            path = daemon_dir.stopped_path().display()
         );
     }
     if recovered.effects > 0 {
@@ -499,7 +509,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         for nth in 0_u64.. {
             interval.tick().await;
             let (dir, engine) = (dir.clone(), prune_engine.clone());
-            // Ignore the result. When the daemon ends, this job is cut off wherever it is.
+            // Ignore the result of the job. When the daemon ends, the job may be interrupted at any
+            // point.
             let _ended = tokio::task::spawn_blocking(move || {
                 let Some(today_unix_ms) = composition::retention_date(&dir) else {
                     return;
@@ -508,11 +519,12 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
                     Ok(count) => tracing::info!(
-                        "deleted the kept work of {count} attempts, which was dropped a month ago"
+                        "deleted the kept copies of the work of {count} attempts, because the work \
+                         was dropped a month ago"
                     ),
                     Err(error) => tracing::warn!(
-                        "could not delete work that was dropped a month ago, trying again in an \
-                         hour: {error}"
+                        "could not delete the kept copies of work that was dropped a month ago, \
+                         trying again in an hour: {error}"
                     ),
                 }
             })
@@ -528,8 +540,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     ended.map(|_| ())
 }
 
-/// Sets the limits of this machine: how many trials are validated at once, from the machine's size,
-/// and `max_attempts`, if the settings contain it.
+/// Sets the limits of this machine: the number of trials (merge results) that are validated at the
+/// same time, computed from the machine's size, and `max_attempts`, if the settings contain it.
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
@@ -566,7 +578,7 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
         .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), hint()))
 }
 
-/// What [`run_server`] needs besides the engine.
+/// The arguments of [`run_server`], except the engine.
 struct ServerSetup {
     token_store: TokenStore,
     tcp: TcpListener,
@@ -596,7 +608,7 @@ async fn run_server(
         .local_addr()
         .map_err(|error| daemon_dir.io_error(&error))?;
     // Start the bridges before the daemon reports that it is ready, so that the command that starts
-    // the daemon prints their errors.
+    // the daemon prints the errors of the bridges.
     let bridges = crate::bridges::RunningBridges::start(&engine, &daemon_dir.path).await?;
     let bridges = bridges
         .map(|running_bridges| Box::new(running_bridges) as Box<dyn regatta_server::BridgeControl>);
@@ -676,14 +688,14 @@ async fn run_server(
         .map_err(|error| daemon_dir.io_error(&error))
 }
 
-/// How often the daemon checks that its data directory still exists.
+/// The interval at which the daemon checks that its data directory still exists.
 const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long agents may take to end after the data directory was removed.
+/// The maximum time that agents have for ending after the data directory was removed.
 const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until the data directory was removed or replaced, so that its lock file is no longer the
-/// one that this daemon holds.
+/// Waits until the data directory was removed or replaced, so that the lock file in it is no longer
+/// the file that this daemon has locked.
 async fn wait_until_data_dir_removed(data_dir: &DataDir) {
     let lock = data_dir.path.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
@@ -721,13 +733,17 @@ async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
             )
         }
         Ok(Ok(Err(error))) => {
-            tracing::error!("could not stop the agents; find them with regatta doctor: {error}")
+            tracing::error!(
+                "could not stop the agents; find agents that still run with regatta doctor: {error}"
+            )
         }
         Ok(Err(error)) => {
-            tracing::error!("could not stop the agents; find them with regatta doctor: {error}")
+            tracing::error!(
+                "could not stop the agents; find agents that still run with regatta doctor: {error}"
+            )
         }
         Err(_) => tracing::error!(
-            "the agents did not stop within {} s; find them with regatta doctor",
+            "the agents did not stop within {} s; find agents that still run with regatta doctor",
             REMOVED_STOP_TIMEOUT.as_secs()
         ),
     }
@@ -736,7 +752,8 @@ async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
 /// Opens the daemon's unix socket, accessible only to its owner. Returns `None` if that fails,
 /// because commands can use the loopback address instead.
 fn bind_unix(data_dir: &DataDir) -> Option<UnixListener> {
-    // This process holds the lock of the data directory, so no other daemon uses the socket.
+    // Remove the socket of an earlier daemon. This process holds the lock of the data directory, so
+    // no other daemon uses the socket.
     let _stale = std::fs::remove_file(data_dir.path.join("daemon.sock"));
     let bound = data_dir
         .short_socket()

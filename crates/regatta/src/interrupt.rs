@@ -12,8 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{CommandError, command_error};
 
-/// Receives Ctrl-C. From its creation on, a Ctrl-C does not end the program, and none is lost
-/// between two checks.
+/// Receives Ctrl-C. After this value is created, Ctrl-C no longer ends the program, and no Ctrl-C
+/// between two checks is lost.
 pub(crate) struct Interrupts {
     runtime: Runtime,
     ctrl_c: Signal,
@@ -44,14 +44,14 @@ impl Interrupts {
         let _heard = self.wait_within(Duration::from_millis(1));
     }
 
-    /// Returns whether Ctrl-C was pressed since the last check.
+    /// Returns true if Ctrl-C was pressed since the last check.
     pub(crate) fn is_pending(&mut self) -> bool {
         self.ctrl_c
             .poll_recv(&mut Context::from_waker(Waker::noop()))
             .is_ready()
     }
 
-    /// Waits for Ctrl-C at most for `time`, and returns whether it was pressed.
+    /// Waits for Ctrl-C, but at most for `time`. Returns true if Ctrl-C was pressed.
     pub(crate) fn wait_within(&mut self, time: Duration) -> bool {
         let ctrl_c = &mut self.ctrl_c;
         self.runtime

@@ -1,9 +1,9 @@
 //! Opens the addresses on which the daemon listens.
 //!
-//! The daemon always listens on loopback, for the programs of this machine. Beyond this machine it
-//! listens only over TLS, or with the flag `--insecure-listen`. The two are separate listeners:
-//! agents on this machine get the loopback address and need no certificate, and other machines see
-//! only the outside address.
+//! The daemon always listens on loopback, for the programs of this machine. For other machines the
+//! daemon listens only over TLS, or with the flag `--insecure-listen`. The daemon uses two separate
+//! listeners, because agents on this machine get the loopback address and need no certificate, and
+//! other machines see only the outside address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub(crate) struct BoundListeners {
 
 /// Opens the listeners.
 ///
-/// The daemon takes the port of the previous daemon again if that is free, because people and
-/// programs remember it. A port that a person chose takes precedence.
+/// The daemon uses the port of the previous daemon again if that port is free, because people and
+/// programs remember the address. A port that a person chose takes precedence.
 pub(crate) async fn bind(
     data_dir: &DataDir,
     args: &ListenArgs,
@@ -58,7 +58,8 @@ pub(crate) async fn bind(
             write_atomically(&data_dir.port_path(), &format!("{}\n", address.port()))
     {
         tracing::warn!(
-            "could not store the port, so the next daemon may listen on another one: {error}"
+            "could not store the port of the daemon, so the next daemon may listen on another \
+             port: {error}"
         );
     }
     Ok(BoundListeners {
@@ -87,10 +88,11 @@ pub(crate) fn public_url(outside: &PublicListener) -> Option<String> {
     Some(format!("{scheme}://{host}:{}/", address.port()))
 }
 
-/// Where the daemon is to listen, and its TLS files, from options, environment and settings.
+/// The address on which the daemon should listen, and its TLS files, from options, environment and
+/// settings.
 struct ListenRequest {
     address: SocketAddr,
-    /// Whether a person chose the address. If not, another port may be used.
+    /// True if a person chose the address. Otherwise the daemon may use another port.
     is_chosen: bool,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -120,7 +122,7 @@ impl ListenRequest {
             .map_err(|_| {
                 usage_error(
                     format!("{text:?} is not an address to listen on"),
-                    "write it as 127.0.0.1:7777; port 0 selects a free port",
+                    "write the address as 127.0.0.1:7777; port 0 selects a free port",
                 )
             })?;
         let path = |flag: &Option<PathBuf>, name: &str| {
@@ -171,15 +173,15 @@ impl ListenRequest {
         if let Some(bad) = self.hosts.iter().find(|host| !plain(host)) {
             return Err(usage_error(
                 format!("{bad:?} is not a host name"),
-                "write it as regatta.example.com",
+                "write a name such as regatta.example.com",
             ));
         }
         if !self.address.ip().is_loopback() && self.certificate.is_none() && !self.is_insecure {
             return Err(usage_error(
                 format!(
-                    "{} is reachable from other machines, and without TLS the network could read \
-                    everything",
-                    self.address
+                    "the address {address} is reachable from other machines, and without TLS \
+                     everybody in the network could read the connections",
+                    address = self.address
                 ),
                 "give --tls-cert and --tls-key, listen on 127.0.0.1, or add --insecure-listen if \
                 a proxy in front provides TLS",
@@ -202,9 +204,11 @@ impl ListenRequest {
                 command_error(
                     "bad_config",
                     format!(
-                        "could not set up TLS with {} and {}: {error}",
-                        certificate.display(),
-                        key.display()
+                        "could not set up TLS with the certificate {certificate} and the key \
+                         {key}: \
+                         {error}",
+                        certificate = certificate.display(),
+                        key = key.display()
                     ),
                     "check that both are PEM files and belong together",
                 )
@@ -245,6 +249,6 @@ fn address_in_use_error(address: SocketAddr, error: &std::io::Error) -> CommandE
     command_error(
         "io",
         format!("cannot listen on {address}: {error}"),
-        "choose another port; port 0 selects a free one",
+        "choose another port; port 0 selects a free port",
     )
 }

@@ -36,14 +36,16 @@ mod watch; // the live view of `regatta watch`
 
 use std::process::ExitCode;
 
-/// Requests are allocated on one thread and freed on the writer's thread. With the system's
-/// allocator both threads wait for a lock.
+/// The memory allocator of the program. Requests are allocated on one thread and freed on another
+/// thread, the one that writes to the database. With the system's allocator both threads would wait
+/// for a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // This comes first because the sandbox stage must have one thread only, and because its
-    // arguments are the command line of another program, which our parser must not see.
+    // Start the sandbox stage (the process that restricts itself and then runs an agent's program)
+    // before everything else, because it must have only one thread, and because its arguments are
+    // the command line of another program, which the parser below must not see.
     if std::env::args_os()
         .nth(1)
         .is_some_and(|name| name == "confine")

@@ -1,9 +1,9 @@
-//! Sends notices to people about what needs them, through the command or the desktop that
+//! Sends notices (messages about things that need a person) through the command or the desktop that
 //! `[notify]` in `regatta.toml` configures.
 //!
 //! A notice is only a hint: the inbox lists everything that needs a person, whether or not a notice
-//! was sent. During quiet hours nothing is sent; when they end, one notice sums up the open items.
-//! Equal notices within a minute are sent once.
+//! was sent. During quiet hours nothing is sent; at the end of the quiet hours, one notice sums up
+//! the open items. Equal notices within a minute are sent once.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +22,15 @@ use regatta_engine::ports::agents::CheckCommand;
 use serde::Serialize;
 use tokio::sync::broadcast::error::RecvError;
 
-/// Equal notices within this time are sent once.
+/// If equal notices follow each other within this time, only the first notice is sent.
 const DUPLICATE_INTERVAL: Duration = Duration::from_secs(60);
-/// How long the command that sends a notice may run.
+/// The maximum time that the command that sends a notice may run.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often to check whether quiet hours have ended.
+/// The interval at which to check whether quiet hours (hours without notices) have ended.
 const QUIET_HOURS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The content of a notice. The command that sends it gets it as JSON.
+/// The content of a notice (a message to a person, such as a desktop notification). The command
+/// that sends the notice gets this content as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notification {
     project: ProjectName,
@@ -38,7 +39,7 @@ struct Notification {
     kind: &'static str,
     title: String,
     body: String,
-    /// The `regatta` command with which the person acts on it.
+    /// The `regatta` command with which the person reacts to the notice.
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<TaskId>,
@@ -69,8 +70,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         })
     };
     match event {
-        // Only for a request that is still open: one that a policy rule answered at once needs no
-        // person.
+        // Send a notice only if the request is still open, because a request that a policy rule has
+        // already answered needs no person.
         Event::ApprovalAsked(approval_asked)
             if board
                 .approvals
@@ -138,8 +139,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
             )
         }
         Event::LandingHeld(landing_held) => {
-            // Send this notice only the first time, because a held landing is tried and held again
-            // and again.
+            // Send this notice only when the landing is held for the first time, because a held
+            // landing is tried and held again and again.
             let landing = board.landings.get(landing_held.landing())?;
             let is_first_hold = landing
                 .hold_count
@@ -191,8 +192,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
     }
 }
 
-/// Returns the notices for an inbox item that was hidden for a while and is shown again. Returns
-/// none if the item was settled in the meantime.
+/// Returns the notices for an inbox item that was hidden for a while and is shown again. Returns no
+/// notice if the item was answered or solved in the meantime.
 fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notification> {
     let Some(inbox) = InboxView::list(board, None, now)
         .into_iter()
@@ -222,8 +223,8 @@ fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notificati
     }
 }
 
-/// Returns the notices for an event. An event that concerns all projects, such as a parked agent,
-/// gives one notice per project.
+/// Returns the notices for an event. An event that concerns all projects, such as an agent that is
+/// parked (gets no work), gives one notice per project.
 fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notification> {
     let event = &recorded.event;
     let (kind, title, body, action) = match event {
@@ -273,7 +274,8 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
     for_every_project(board, kind, title, &body, action)
 }
 
-/// Returns one notice per project, all with the same content.
+/// Returns one notice (a message to a person outside of Regatta) per project, all with the same
+/// content.
 fn for_every_project(
     board: &Board,
     kind: &'static str,
@@ -302,8 +304,8 @@ fn kind_label(kind: &str) -> &str {
     }
 }
 
-/// The hours of the day in which no notices are sent, as minutes since midnight. They may span
-/// midnight.
+/// The hours of the day in which no notices (messages to people) are sent, as minutes since
+/// midnight. The end may be smaller than the start, if the hours span midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuietHours {
     start_minute: u32,
@@ -342,19 +344,19 @@ fn current_minute() -> u32 {
     u32::try_from(i32::from(now.hour()) * 60 + i32::from(now.minute())).unwrap_or(0)
 }
 
-/// Decides which notices are sent now. Remembers the notices of the last minute, and the projects
-/// whose notices quiet hours held back.
+/// Decides which notices (messages to people outside of Regatta) are sent now. Remembers the
+/// notices of the last minute, and the projects whose notices were held back in quiet hours.
 #[derive(Default)]
 struct NotificationFilter {
-    /// When each notice was last sent, by project and text.
+    /// The time at which each notice was last sent, by project and text.
     last_sent: BTreeMap<(ProjectName, String), std::time::Instant>,
     /// The projects with notices that were held back in quiet hours.
     held_projects: BTreeSet<ProjectName>,
 }
 
 impl NotificationFilter {
-    /// Returns the notice if it is to be sent now: not in quiet hours, and not equal to one of the
-    /// last minute.
+    /// Returns the notice if it should be sent now. A notice is not sent in quiet hours, or if an
+    /// equal notice was sent in the last minute.
     fn admit(
         &mut self,
         notice: Notification,
@@ -380,7 +382,7 @@ impl NotificationFilter {
     }
 
     /// Returns one notice about all open inbox items of a project, after quiet hours have ended.
-    /// Returns `None` if nothing was held back or nothing is open any more.
+    /// Returns `None` if no notice was held back, or if no inbox item is still open.
     fn summary_after_quiet_hours(
         &mut self,
         project: &ProjectName,
@@ -417,8 +419,8 @@ impl NotificationFilter {
 /// Sends notices for all projects until the daemon ends.
 pub(crate) async fn send_notifications(engine: Engine) {
     let (mut events, mut filter) = (engine.subscribe_events(), NotificationFilter::default());
-    // A previous daemon may have held notices back, so assume that for every project that is in
-    // quiet hours now.
+    // A previous daemon may have held notices back, so assume held-back notices for every project
+    // that is in quiet hours now.
     let board = engine.board();
     for project in board.projects.keys() {
         let quiet = notify_settings(&board, project)
@@ -447,8 +449,8 @@ pub(crate) async fn send_notifications(engine: Engine) {
                 // The notices of the skipped events are lost, but the inbox lists everything that
                 // needs a person.
                 Err(RecvError::Lagged(skipped)) => tracing::warn!(
-                    "sent no notices for {skipped} events, because they came too fast; regatta \
-                     inbox lists what needs a person"
+                    "sent no notices for {skipped} events, because the events came too fast; to \
+                     see everything that needs a person, run regatta inbox"
                 ),
                 Err(RecvError::Closed) => return,
             },
@@ -495,8 +497,8 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 ("REGATTA_NOTICE_TITLE".to_owned(), notice.title.clone()),
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
-            // Variables by which the command reaches the desktop of the user who started the
-            // daemon.
+            // Pass the variables by which the command reaches the desktop of the user who started
+            // the daemon.
             let variables = [
                 "DBUS_SESSION_BUS_ADDRESS",
                 "DISPLAY",
@@ -520,16 +522,20 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
             match agents.run_check(&check) {
                 Ok(check_result) if check_result.passed() => {}
                 Ok(check_result) => tracing::warn!(
-                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
-                    notice.title,
-                    check.command,
-                    check_result.output.trim_end()
+                    "could not send the notice \"{title}\" with the command `{command}`; a person \
+                     sees \
+                     the notice only in the inbox: {error}",
+                    title = notice.title,
+                    command = check.command,
+                    error = check_result.output.trim_end()
                 ),
                 Err(error) => tracing::warn!(
-                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
-                    notice.title,
-                    check.command,
-                    error.message
+                    "could not send the notice \"{title}\" with the command `{command}`; a person \
+                     sees \
+                     the notice only in the inbox: {error}",
+                    title = notice.title,
+                    command = check.command,
+                    error = error.message
                 ),
             }
         }
@@ -537,7 +543,7 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
 }
 
 /// Returns the command that shows a notice on the desktop. The texts are passed as environment
-/// variables, so that text from an agent never becomes part of a command (S7).
+/// variables, so that text from an agent never becomes part of a command (invariant S7).
 fn desktop_command(_notice: &Notification) -> String {
     if cfg!(target_os = "macos") {
         r#"osascript -e 'display notification (system attribute "REGATTA_NOTICE_BODY") with title (system attribute "REGATTA_NOTICE_TITLE")'"#.into()

@@ -2,8 +2,8 @@
 //!
 //! Answers go to standard output, everything else to standard error. With `--json` an answer is one
 //! JSON object. Errors state what happened, why, and the command to type next. This module also
-//! lays out tables and makes text from elsewhere safe for a terminal; it does not decide what to
-//! print.
+//! lays out tables and makes text from other programs safe for a terminal; the commands decide what
+//! to print.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use regatta_core::display::{ColourRole, DisplayState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// How one command prints: as text or JSON, how much, and with which decorations.
+/// The output settings of one command: text or JSON, the amount of output, colours and symbols.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Output {
 pub(crate) enum CommandError {
     /// An error to print: a code, a message and a hint.
     Problem(Box<Problem>),
-    /// Only an exit code, because everything was already printed.
+    /// Only an exit code, because the command has already printed everything.
     Exit(u8),
 }
 
@@ -51,7 +51,8 @@ impl From<Problem> for CommandError {
     }
 }
 
-/// Returns an error that this program found itself: its code, message and hint.
+/// Returns an error that this program itself (and not the daemon) found: its code, message and
+/// hint.
 pub(crate) fn command_error(
     code: &str,
     message: impl Into<String>,
@@ -173,8 +174,8 @@ impl Output {
         }
     }
 
-    /// Prints a remark on standard error, beside the answer. Prints nothing with `--quiet` or
-    /// `--json`.
+    /// Prints a remark on standard error, in addition to the answer. Prints nothing with `--quiet`
+    /// or `--json`.
     pub(crate) fn print_note(&self, text: &str) {
         if self.quiet_level == 0 && !self.is_json {
             // If standard error is closed, the remark is lost.
@@ -240,7 +241,8 @@ impl Output {
         }
     }
 
-    /// Formats a state with its glyph and colour. The label may be more specific than the state's.
+    /// Formats a state with its glyph and colour. The text `label` may be more specific than the
+    /// name of the state.
     pub(crate) fn format_state(&self, state: DisplayState, label: &str) -> String {
         self.paint(
             &format!("{} {label}", self.state_glyph(state)),
@@ -248,7 +250,7 @@ impl Output {
         )
     }
 
-    /// Returns the sign of a state.
+    /// Returns the symbol for a state, such as `✓`.
     pub(crate) fn state_glyph(&self, state: DisplayState) -> &'static str {
         if self.is_unicode {
             state.glyph()
@@ -299,8 +301,8 @@ pub(crate) fn json_error(problem: &Problem) -> String {
         .unwrap_or_default()
 }
 
-/// Returns whether an agent runs this program. Then there are no hints, questions or progress
-/// displays.
+/// Returns true if an agent runs this program. In that case the program prints no hints, questions
+/// or progress displays.
 pub(crate) fn is_in_agent() -> bool {
     [
         "REGATTA_AGENT",
@@ -313,8 +315,8 @@ pub(crate) fn is_in_agent() -> bool {
     .any(|variable| std::env::var_os(variable).is_some())
 }
 
-/// Returns whether a person probably watches standard output: it is a terminal, and no agent runs
-/// this program.
+/// Returns true if a person probably watches standard output, because it is a terminal and no agent
+/// runs this program.
 pub(crate) fn is_stdout_watched() -> bool {
     std::io::stdout().is_terminal()
         && !is_in_agent()
@@ -351,8 +353,8 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
         let room = window.saturating_sub(2 * last);
         let excess = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
-        // Cut the last column first, because it usually has the longest text. If that is not
-        // enough, cut the widest columns, and at last the last one again.
+        // Cut the last column first, because it usually has the longest text. If the table is still
+        // too wide, cut the widest columns, and finally the last column again.
         widths[last] -= excess(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
         while let Some(column) = (0..last)
             .filter(|column| widths[*column] > MIN_CUT_WIDTH)
@@ -439,7 +441,7 @@ pub(crate) fn prefix_of_width(text: &str, room: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// Returns whether a text fits into `room` columns, without measuring all of a long text.
+/// Returns true if a text fits into `room` columns, without measuring all of a long text.
 fn fits_width(text: &str, room: usize) -> bool {
     prefix_of_width(text, room).len() == text.len()
 }
@@ -454,8 +456,8 @@ pub(crate) fn wrap(text: &str, room: usize, max_lines: usize) -> Vec<String> {
         if !last.is_empty() && !fits_width(word.trim_end(), free) {
             lines.push(std::mem::take(&mut last));
         }
-        // Break a word that is longer than a line. If not even one character fits, print it anyway
-        // and let the terminal break the line.
+        // Break a word that is longer than a line. If not even one character fits, print one
+        // character anyway and let the terminal break the line.
         let mut word = word;
         while lines.len() <= max_lines && !fits_width(word.trim_end(), room) {
             let part = prefix_of_width(word, room);
@@ -541,8 +543,8 @@ pub(crate) fn sanitize_cell(text: &str) -> String {
         .collect()
 }
 
-/// Returns whether a character could control the terminal, or make a text look different from what
-/// it is.
+/// Returns true if a character could control the terminal, or make a text look different from its
+/// real content.
 fn is_unsafe_char(c: char) -> bool {
     c.is_control()
         || matches!(c,

@@ -30,7 +30,7 @@ pub(crate) fn choose_pager(
     }
 }
 
-/// Returns whether a program of that name can be started.
+/// Returns true if a program of that name can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let can_run = |path: &Path| {

@@ -1,9 +1,9 @@
 //! Applies the `regatta.toml` of every project as soon as it is saved.
 //!
-//! The daemon checks the files once a second, and before it answers calls that depend on them. It
-//! reads a file only when the file, the user's own settings or the checked-out branch has changed.
-//! An invalid file changes nothing: the previous settings stay in force, and `regatta status` shows
-//! the error.
+//! The daemon checks the files once a second, and before it answers calls that depend on the files.
+//! The daemon reads a file only when the file, the user's own settings or the checked-out branch
+//! has changed. An invalid file changes nothing: the previous settings stay in force, and `regatta
+//! status` shows the error.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -28,7 +28,8 @@ pub(crate) struct ProjectFiles {
     last_read: Mutex<BTreeMap<ProjectName, LastRead>>,
 }
 
-/// Which versions of a project's settings files were read last, and the error in them, if any.
+/// The versions of a project's settings files that were read last, and the error in the files, if
+/// there is one.
 struct LastRead {
     stamps: Vec<Option<FileStamp>>,
     error: Option<String>,
@@ -131,7 +132,7 @@ impl ProjectFiles {
             command_error(error.code, error.message, error.hint)
         };
         // Apply the file only while the trunk is checked out, because another branch may have an
-        // old version of it.
+        // old version of the file.
         let branch = git
             .inspect(Path::new(&known.location))
             .map_err(of_git)?

@@ -1,8 +1,8 @@
 //! Follows a mission until it ends and shows its progress, for `regatta run` and similar commands.
 //!
-//! On a terminal, a table of the tasks is redrawn in place. Elsewhere each important event is
-//! printed as a line. Ctrl-C ends the display and leaves the agents at work; a second Ctrl-C offers
-//! to stop them.
+//! On a terminal, a table of the tasks is redrawn in place. Without a terminal, each important
+//! event is printed as a line. Ctrl-C ends the display and leaves the agents at work; a second
+//! Ctrl-C offers to stop them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +22,7 @@ use crate::output::{
     self, CommandError, Output, command_error, first_line, format_table, short_duration,
 };
 
-/// Why following a mission ended.
+/// The reason why following a mission ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowEnd {
     /// All tasks have ended, or nothing more happens without a person.
@@ -30,29 +30,31 @@ pub(crate) enum FollowEnd {
     TimedOut,
     /// A person pressed Ctrl-C; the agents keep working.
     Detached,
-    /// A person is needed, and the caller asked to stop then, with [`FollowUntil`].
+    /// A person is needed, and the caller asked with [`FollowUntil`] to stop following in that
+    /// case.
     PersonNeeded,
 }
 
-/// Whether following a mission ends early because a person is needed.
+/// The condition under which following a mission ends early because a person is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowUntil {
-    /// Never: follow until nothing more happens without a person.
+    /// Following never ends early; it ends when nothing more happens without a person.
     Settled,
-    /// As soon as any task needs a person.
+    /// Following ends as soon as any task needs a person.
     PersonNeeded,
-    /// When every open task needs a person, or waits for a task that does.
+    /// Following ends when every open task needs a person, or waits for a task that needs a person.
     OnlyPersonNeeded,
 }
 
 /// The maximum number of rows in the table on a terminal.
 const MAX_ROWS: usize = 12;
-/// How long after the first Ctrl-C a second one asks whether to stop the agents.
+/// The time after a Ctrl-C in which a second Ctrl-C makes the command ask whether to stop the
+/// agents.
 const SECOND_INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Without a terminal: the time without output after which a line with the number of tasks per
-/// state is printed.
+/// The time without output after which a line with the number of tasks per state is printed, if the
+/// output is not a terminal.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long to wait for another daemon after the connection to the daemon was lost.
+/// The maximum time to wait for another daemon after the connection to the daemon was lost.
 const DAEMON_REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Follows a mission to its end, from the events after the revision `after` on. With `events`,
@@ -124,7 +126,7 @@ fn follow_from(
 }
 
 /// After the first Ctrl-C, prints how to watch the agents and how to stop them. If a second Ctrl-C
-/// follows, asks whether to stop them.
+/// follows, asks whether to stop the agents.
 fn on_detached(
     app: &CommandContext,
     client: &Client,
@@ -186,24 +188,24 @@ struct Follower<'a> {
     id: MissionId,
     prints_events: bool,
     ends_when: FollowUntil,
-    /// Whether a person is needed, so that following ends (see `ends_when`).
+    /// True if a person is needed, so that following the mission ends (see `ends_when`).
     is_person_needed: bool,
     table: LiveTable<'a>,
     deadline: Option<Instant>,
     last_revision: u64,
     last_refresh: Instant,
-    /// Without a terminal: when the last line was printed.
+    /// The time at which the last line was printed. Used only if the output is not a terminal.
     last_line: Instant,
     is_dirty: bool,
-    /// The revision at which nothing more happened without a person; `None` until then. Events up
-    /// to this revision are shown before following ends.
+    /// The revision (number of an event) after which nothing more happens without a person; `None`
+    /// while work continues. Events up to this revision are shown before following ends.
     settled_revision: Option<u64>,
     mission: MissionView,
 }
 
 impl Follower<'_> {
-    /// Reads and shows events until following ends. Returns `None` if the stream of events ended
-    /// first.
+    /// Reads and shows events until there is a reason to stop following the mission, and returns
+    /// the reason. Returns `None` if the stream of events ended first.
     fn read_stream(&mut self) -> Result<Option<FollowEnd>, CommandError> {
         self.table.draw(&self.mission);
         let (client, after) = (self.client, self.last_revision);
@@ -239,8 +241,8 @@ impl Follower<'_> {
             {
                 ending = Some(FollowEnd::TimedOut);
             }
-            // A Ctrl-C that came before the stream was open is not seen by the stream's own
-            // handler, so check here too.
+            // The handler of the stream does not see a Ctrl-C that came before the stream was open,
+            // so check for Ctrl-C here too.
             if self.interrupts.is_pending() {
                 return Err(CommandError::Exit(130));
             }
@@ -321,8 +323,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Waits until a daemon runs again. Does not start one, because a person may have stopped the
-    /// daemon on purpose.
+    /// Waits until a daemon runs again. Does not start a daemon, because a person may have stopped
+    /// the daemon on purpose.
     fn wait_for_new_daemon(&self) -> Result<(), CommandError> {
         let deadline = Instant::now() + DAEMON_REPLACEMENT_TIMEOUT;
         while Instant::now() < deadline {
@@ -333,16 +335,19 @@ impl Follower<'_> {
         }
         Err(command_error(
             "unreachable",
-            format!("the daemon went down while {} was running", self.id),
             format!(
-                "all work is kept; continue: regatta run --resume {}",
-                self.id
+                "the daemon ended while the mission {id} was running",
+                id = self.id
+            ),
+            format!(
+                "all work is kept; continue the mission: regatta run --resume {id}",
+                id = self.id
             ),
         ))
     }
 }
 
-/// Returns whether any task needs a person. With [`FollowUntil::OnlyPersonNeeded`], every open task
+/// Returns true if any task needs a person. With [`FollowUntil::OnlyPersonNeeded`], every open task
 /// must also need a person or wait for another open task.
 fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) -> bool {
     let has_question = |task: &TaskView| {
@@ -399,7 +404,7 @@ pub(crate) fn wait_until_landed(
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy
         });
         // Work that a person did in a taken-over task is checked before it enters the queue, so
-        // wait for that too.
+        // wait for the end of the checks too.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
         if (task.at != DisplayState::Landing && !is_checked) || is_held {
             result = Some(task);
@@ -505,8 +510,8 @@ struct LiveTable<'a> {
     is_live: bool,
     drawn_lines: usize,
     out: &'a Output,
-    /// When each task's present attempt started, for attempts that started while this command
-    /// followed the mission.
+    /// The start time of each task's current attempt (run of an agent), for attempts that started
+    /// while this command followed the mission.
     attempt_starts_unix_ms: BTreeMap<TaskId, u64>,
 }
 

@@ -1,5 +1,4 @@
-//! Returns JSON Schemas: those of API calls and their answers, and those of plan files and settings
-//! files.
+//! Returns the JSON Schemas of API calls and their answers, of plan files and of settings files.
 
 use regatta_agents::script::STEP_EXAMPLES;
 use regatta_core::agent_protocol::FailureClass;
@@ -138,8 +137,9 @@ fn plan_schema() -> Value {
     })
 }
 
-/// Returns the schema of the settings files `regatta.toml` and `config.toml`. Settings of a project
-/// come from the API's schema; those that only this program reads are added.
+/// Returns the schema of the settings files `regatta.toml` and `config.toml`. The schemas of
+/// project settings come from the API's schema. The settings that only this program reads are
+/// added.
 fn config_schema() -> Value {
     let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });

@@ -31,8 +31,8 @@ pub(crate) struct SettingsFile {
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: DaemonSection,
     /// The agents that bridges connect to services. Only the user's own file may have this section
-    /// and `bridges`. Both are parsed later, by [`crate::bridges`], because a mistake in them must
-    /// only switch off bridges and not keep the daemon from starting.
+    /// and `bridges`. Both sections are parsed later, by [`crate::bridges`], because a mistake in
+    /// them must only switch off bridges and not keep the daemon from starting.
     pub(crate) agents: toml::Table,
     pub(crate) bridges: toml::Table,
     /// Prices of models, which take precedence over the built-in table. Only the user's own file
@@ -167,8 +167,8 @@ pub(crate) fn user_file() -> Option<PathBuf> {
         .map(|path| path.join("regatta/config.toml"))
 }
 
-/// Returns the prices of models: those in the user's own settings file, then the built-in ones. The
-/// first match counts.
+/// Returns the prices of models: first the prices in the user's own settings file, then the
+/// built-in prices. For each model the first match is used.
 pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     let Some(path) = user_file() else {
         return Ok(prices::default_prices());
@@ -183,9 +183,9 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
         return Err(command_error(
             "bad_config",
             format!(
-                "{} has an invalid price for {:?}",
-                path.display(),
-                invalid.model
+                "the settings file {file} has an invalid price for the model {model:?}",
+                file = path.display(),
+                model = invalid.model
             ),
             "write the price in US dollars per million tokens, 0 or more",
         ));
@@ -193,8 +193,8 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     Ok([user_prices, prices::default_prices()].concat())
 }
 
-/// Reads the sections `agents` and `bridges` from the user's own settings file. Mistakes are
-/// returned in the result, so that the daemon starts anyway.
+/// Reads the sections `agents` and `bridges` from the user's own settings file. Returns mistakes as
+/// part of the result instead of failing, so that the daemon starts anyway.
 pub(crate) fn load_bridges() -> config::BridgeSettings {
     let file = match user_file().map(|path| read_layer(&path)).transpose() {
         Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
@@ -229,7 +229,7 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
             command_error(
                 "bad_config",
                 format!("REGATTA_DATA_DIR is not a valid path: {error}"),
-                "set it to an absolute path, or unset it",
+                "set REGATTA_DATA_DIR to an absolute path, or unset it",
             )
         })?;
         return Ok((dir, "REGATTA_DATA_DIR"));
@@ -253,8 +253,7 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
     }
 }
 
-/// A setting, its value, and where the value comes from: a file, an environment variable or
-/// `default`.
+/// A setting, its value, and the source of the value: a file, an environment variable or `default`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ResolvedSetting {
     pub(crate) name: String,
@@ -263,7 +262,7 @@ pub(crate) struct ResolvedSetting {
 }
 
 /// Settings that an environment variable can set: the setting's name, the variable, and the default
-/// if [`SettingsFile`] has none.
+/// if [`SettingsFile`] contains no default.
 const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
@@ -280,8 +279,7 @@ const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", "8"),
 ];
 
-/// Returns every setting with its value and where the value comes from, for the repository at
-/// `repo`.
+/// Returns every setting with its value and the source of the value, for the repository at `repo`.
 pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
     let layers = read_layers(repo)?;
     let (dir, origin) = data_dir()?;
@@ -375,7 +373,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
                 return Err(command_error(
                     "bad_config",
                     format!("REGATTA_CHECKOUT is {other:?}, which is not a valid value"),
-                    "set it to update or skip",
+                    "set REGATTA_CHECKOUT to update or skip",
                 ));
             }
         };
@@ -386,11 +384,10 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         .as_ref()
         .filter(|quiet| crate::notifications::QuietHours::parse(quiet).is_none())
     {
-        let what = format!("quiet under [notify] is {quiet:?}, which is not a range of hours");
         return Err(command_error(
             "bad_config",
-            what,
-            "set it to two times of the day, such as \"22:00-07:00\"",
+            format!("quiet under [notify] is {quiet:?}, which is not a range of hours"),
+            "set quiet to two times of the day, such as \"22:00-07:00\"",
         ));
     }
     Ok(project::ProjectSettings {
@@ -422,7 +419,7 @@ pub(crate) fn nearest_file(dir: &Path) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Returns whether a settings file that applies to `repo` contains this setting.
+/// Returns true if a settings file that applies to `repo` contains this setting.
 pub(crate) fn is_set_in_files(repo: &Path, setting: &str) -> Result<bool, CommandError> {
     Ok(read_layers(repo)?
         .iter()
@@ -441,7 +438,7 @@ fn read_layers(repo: &Path) -> Result<Vec<(PathBuf, SettingsFile, toml::Table)>,
     Ok(found)
 }
 
-/// Returns whether this can be the name of a setting in a settings file. Only its table is checked,
+/// Returns true if this can be the name of a setting in a settings file. Only its table is checked,
 /// such as `landing` in `landing.review`.
 pub(crate) fn is_file_setting(name: &str) -> bool {
     let table = name.split('.').next().unwrap_or(name);
@@ -503,7 +500,7 @@ fn format_value(name: &str, value: &toml::Value) -> String {
     }
 }
 
-/// Merges the table `over` into `under`. Where both have a value, that of `over` counts.
+/// Merges the table `over` into `under`. If both tables have a value, the value of `over` counts.
 fn merge_tables(under: &mut toml::Table, over: toml::Table) {
     for (name, value) in over {
         match (under.get_mut(&name), value) {

@@ -37,8 +37,8 @@ fn keys_on_page(part: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Adds the names of all values in a JSON Schema to `keys`, and those of the tables and lists that
-/// contain them to `ways`.
+/// Adds the names of all values in a JSON Schema to `keys`, and the names of the tables and lists
+/// that contain them to `ways`.
 fn collect_keys(
     root: &Value,
     schema: &Value,

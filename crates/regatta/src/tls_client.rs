@@ -13,8 +13,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::output::{CommandError, command_error};
 
-/// Files in which operating systems keep the certificates that they trust. The first existing file
-/// is used.
+/// Files in which operating systems store trusted certificates. The first file that exists is used.
 const CA_FILES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -22,7 +21,8 @@ const CA_FILES: [&str; 3] = [
 ];
 
 /// Starts TLS on an open connection to `host:port`. Trusts the certificates in the file
-/// `REGATTA_TLS_CA` or, if that is not set, those of the system.
+/// `REGATTA_TLS_CA` or, if that variable is not set, the certificates that the operating system
+/// trusts.
 pub(crate) async fn connect_tls(
     address: &str,
     stream: TcpStream,
@@ -57,7 +57,8 @@ pub(crate) async fn connect_tls(
             command_error(
                 "no_tls",
                 format!("could not verify the certificate of {address}: {error}"),
-                "set REGATTA_TLS_CA to a PEM file with the daemon's certificate or its authority's",
+                "set REGATTA_TLS_CA to a PEM file with the certificate of the daemon or of its \
+                 authority",
             )
         })
 }

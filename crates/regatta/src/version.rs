@@ -10,8 +10,8 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the version as `--version` prints it. A build in a checkout has no commit and date,
-/// because otherwise cargo would build again after every commit.
+/// Returns the version as `--version` prints it. The version of a build in a checkout contains no
+/// commit and date, because otherwise cargo would build the program again after every commit.
 pub(crate) fn text() -> &'static str {
     &TEXT
 }

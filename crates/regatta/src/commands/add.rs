@@ -28,7 +28,7 @@ pub(crate) struct TaskAddArgs {
     /// File that must exist in the finished work; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) exists: Vec<String>,
-    /// Tasks that must land before this one starts, such as T1,T2
+    /// Tasks that must land before the new task starts, such as T1,T2
     #[arg(long, value_name = "TASKS", value_delimiter = ',')]
     pub(crate) blocked_by: Vec<TaskId>,
     /// Priority: 0 starts first, 9 last
@@ -37,7 +37,7 @@ pub(crate) struct TaskAddArgs {
     /// Details for the agent
     #[arg(short, long, default_value = "", value_name = "TEXT")]
     pub(crate) description: String,
-    /// Ask for a report instead of changed files
+    /// Ask the agent for a report instead of changed files
     #[arg(long)]
     pub(crate) report: bool,
     /// Steps for the built-in scripted agent, as a JSON array
@@ -49,7 +49,7 @@ pub(crate) struct TaskAddArgs {
     /// Assign the task to this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) assign: Option<AgentName>,
-    /// Offer the task to the agent, which may decline it
+    /// Offer the task to the agent of --assign, which may decline the task
     #[arg(long, requires = "assign", conflicts_with = "queue")]
     pub(crate) offer: bool,
     /// Add the task to the agent's queue, even if the queue is full

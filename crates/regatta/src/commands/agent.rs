@@ -35,9 +35,9 @@ pub(crate) enum AgentCommand {
         /// Agent to test
         name: AgentName,
     },
-    /// Give an agent no work until it registers again
+    /// Give an agent no more work until somebody registers the agent again
     Close {
-        /// Agent to close
+        /// Agent that gets no more work
         name: AgentName,
         /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
@@ -49,7 +49,7 @@ pub(crate) enum AgentCommand {
         /// Agent to remove
         name: AgentName,
     },
-    /// List the agent programs that Regatta knows, and which of them are installed
+    /// List the agent programs that Regatta knows, and mark the programs that are installed
     Presets,
 }
 
@@ -57,11 +57,11 @@ pub(crate) enum AgentCommand {
 pub(crate) struct AgentAddArgs {
     /// Name of the agent, such as claude-1
     pub(crate) name: AgentName,
-    /// Known program whose settings the agent gets, such as claude; regatta agent presets lists
-    /// them
+    /// Known program whose settings the agent gets, such as claude; to list the known programs:
+    /// regatta agent presets
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) preset: Option<String>,
-    /// Way in which Regatta runs the agent's program (default: that of the preset)
+    /// Way in which Regatta runs the agent's program (default: the way that fits the preset)
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20
@@ -72,7 +72,8 @@ pub(crate) struct AgentAddArgs {
         hide_env = true
     )]
     pub(crate) max_tasks: u32,
-    /// Program with its arguments; with --runtime command, {prompt} is replaced by the prompt
+    /// Command line that starts the program; with --runtime command, {prompt} is replaced by the
+    /// prompt
     #[arg(long, value_name = "COMMAND")]
     pub(crate) command: Option<String>,
     /// Company whose models the program uses, such as anthropic
@@ -84,13 +85,13 @@ pub(crate) struct AgentAddArgs {
     /// Let the agent lead missions: a lead breaks a goal into tasks
     #[arg(long)]
     pub(crate) lead: bool,
-    /// Model that the program uses, as its provider calls it
+    /// Model that the program uses, by the name that the provider gives it
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Reasoning effort of the model, such as low or high
     #[arg(long)]
     pub(crate) effort: Option<String>,
-    /// Permission mode of the program, as the program itself calls it
+    /// Permission mode of the program, in the words of the program itself
     #[arg(long)]
     pub(crate) mode: Option<String>,
     /// Extra argument for the program; may be repeated
@@ -154,8 +155,8 @@ fn check_variable_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Parses `NAME=SOURCE`, the value of `--key`. The secret itself never stands on the command line,
-/// where other users of the machine could see it.
+/// Parses `NAME=SOURCE`, the value of `--key`. The secret itself is never part of the command line,
+/// which other users of the machine can see.
 fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
     use regatta_core::agent::{SecretSource, SecretVariable};
     const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
@@ -182,13 +183,13 @@ pub(crate) enum RuntimeArg {
     Command,
     /// A program that speaks the Agent Client Protocol
     Acp,
-    /// Claude Code, through its own JSON stream
+    /// The program Claude Code, through its JSON stream
     Claude,
     /// The program `codex exec`, one process per prompt
     Codex,
     /// The program `codex app-server`, one process per session
     CodexServer,
-    /// A program that Regatta does not start; it asks for tasks itself with regatta task poll
+    /// A program that Regatta does not start, and that asks for tasks itself with regatta task poll
     Outside,
 }
 
@@ -282,8 +283,8 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
     }
 }
 
-/// Returns the API request that a complete command line means, such as `regatta agent add a
-/// --preset codex`.
+/// Parses a complete command line, such as `regatta agent add a --preset codex`, and returns the
+/// API request that this command would send.
 pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, CommandError> {
     let typed: Vec<std::ffi::OsString> = command.split(' ').map(Into::into).collect();
     let parsed = crate::command_line::parse_args(&typed).map_err(|error| {
@@ -301,8 +302,8 @@ pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, Comma
     }
 }
 
-/// Turns the arguments of `agent add` into an API request. What the arguments do not set comes from
-/// the preset.
+/// Turns the arguments of `agent add` into an API request. Values that the arguments do not set
+/// come from the preset (the settings of a known program).
 fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
     let command = args
         .command
@@ -315,13 +316,13 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
                 let known: Vec<&str> = presets::PRESETS.iter().map(|preset| preset.name).collect();
                 usage_error(
                     format!("there is no preset {name}"),
-                    format!("use one of: {}", known.join(", ")),
+                    format!("use one of these presets: {}", known.join(", ")),
                 )
             })?;
             Some(preset)
         }
-        // Find the preset of a known program also if the person gave only its command, because the
-        // preset says where the program keeps its sign-in.
+        // If the person gave only the command of a known program, look up the program's preset (its
+        // known settings), because the preset says where the program stores its sign-in.
         (None, Some(command)) => command
             .first()
             .and_then(|program| presets::preset_of_program(program)),
@@ -334,7 +335,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
             args.name
         );
         return Err(usage_error(
-            "the preset gc needs the alias of a worker of the gc pool",
+            "the preset gc needs the alias of a worker in the pool of the program gc",
             hint,
         ));
     }
@@ -351,7 +352,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
     let command = match (command, preset.filter(|_| is_chosen), runtime) {
         (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
             return Err(usage_error(
-                "an agent with this --runtime has no command to start",
+                "--command is not allowed, because an agent with this --runtime starts no command",
                 "omit --command, or choose another --runtime",
             ));
         }
@@ -362,8 +363,8 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
         (None, None, RuntimeArg::Codex | RuntimeArg::CodexServer) => vec!["codex".into()],
         (None, None, RuntimeArg::Command | RuntimeArg::Acp) => {
             return Err(usage_error(
-                "an agent with this --runtime needs the command to start",
-                "add one: --command 'my-agent --print {prompt}'",
+                "an agent with this --runtime needs the command that starts its program",
+                "add the command: --command 'my-agent --print {prompt}'",
             ));
         }
     };
@@ -421,7 +422,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
     })
 }
 
-/// Returns the value of `--runtime` with which a preset (known program) is run.
+/// Returns the value of `--runtime` that fits a preset (the settings of a known program).
 fn preset_runtime(preset: &Preset) -> RuntimeArg {
     match preset.driver {
         DriverKind::Acp => RuntimeArg::Acp,
@@ -432,7 +433,8 @@ fn preset_runtime(preset: &Preset) -> RuntimeArg {
     }
 }
 
-/// Returns a line for each problem that keeps the daemon from starting an agent, with its fix.
+/// Returns a line for each problem that keeps the daemon from starting an agent, with the fix of
+/// the problem.
 fn draw_problems(agent: &AgentView) -> String {
     let hint = |problem: &AgentProblem| sanitize(&problem.hint).replace('\n', "\n        ");
     let line = |problem: &AgentProblem| {
@@ -441,8 +443,9 @@ fn draw_problems(agent: &AgentView) -> String {
     agent.problems.iter().map(line).collect()
 }
 
-/// Returns a warning if an agent's program seems not to be signed in, or an empty text. It is only
-/// a warning, because the program may have a sign-in that Regatta does not know.
+/// Returns a warning if an agent's program seems not to be signed in, or an empty text. The text is
+/// a warning and not an error, because the program may be signed in by a method that Regatta cannot
+/// detect.
 fn sign_in_warning(view: &AgentView) -> String {
     let (agent, machine) = (&view.agent, MachineFacts::this_machine());
     let Some((preset, _)) = agent
@@ -454,8 +457,8 @@ fn sign_in_warning(view: &AgentView) -> String {
         return String::new();
     };
     let is_elsewhere = !agent.profile.labels.is_empty() || !view.problems.is_empty();
-    // An agent with any secret variable gets no warning: the variable may be the key for a model
-    // that the preset does not know.
+    // Do not warn about an agent with any secret variable, because the variable may contain the key
+    // for a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
         || sign_in::visible_sign_in(&agent.profile, preset, &machine) != SignIn::None
@@ -518,8 +521,8 @@ pub(crate) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
     format_table(&rows)
 }
 
-/// Draws an agent's settings. For a secret variable it shows where the value comes from, never the
-/// value.
+/// Draws an agent's settings. For a secret variable, the text contains the source of the value and
+/// never the value itself.
 fn draw_details(agent: &AgentView) -> String {
     let profile = &agent.agent.profile;
     let mut rows: Vec<Vec<String>> = Vec::new();

@@ -15,8 +15,8 @@ use crate::output::{CommandError, CommandResult, first_line, sanitize, usage_err
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// Item to answer, as the first column of regatta inbox names it, such as Q7, T9, A5,
-    /// budget:day, agent:NAME or V3
+    /// Id of the item to answer, as regatta inbox prints it in the first column, such as Q7, T9,
+    /// A5, budget:day, agent:NAME or V3
     pub(crate) id: String,
     /// Answer to the question, the number of a choice, or the name of a choice and its argument
     #[arg(required = true, num_args = 1..)]
@@ -33,7 +33,7 @@ pub(crate) struct AllowArgs {
     /// Answer all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Later requests that get the same answer without asking
+    /// Later requests that get the same answer without a new question
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
 }
@@ -45,7 +45,7 @@ pub(crate) struct DenyArgs {
     /// Answer all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Later requests that get the same answer without asking
+    /// Later requests that get the same answer without a new question
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
     /// Reason to send to the agent
@@ -55,14 +55,15 @@ pub(crate) struct DenyArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnswerScopeArg {
-    /// None: the answer counts for this request only
+    /// Give the answer to this request only
     #[default]
     Once,
-    /// Similar requests of this task
+    /// Give later, similar requests of this task the same answer
     Task,
-    /// Similar requests of this mission
+    /// Give later, similar requests of this mission the same answer
     Mission,
-    /// Similar requests of this agent, through a new rule that regatta policy lists
+    /// Give later, similar requests of this agent the same answer, through a new rule (see regatta
+    /// policy list)
     Always,
 }
 
@@ -127,8 +128,8 @@ pub(crate) fn send_decision(
         alike,
     }))?;
     let decision = &reply.data;
-    // Count the open items of this project only, as `regatta inbox` lists them. The daemon's answer
-    // counts those of all projects.
+    // Count the open items of this project only, as `regatta inbox` lists them. The number in the
+    // daemon's answer includes the items of other projects.
     let remaining = crate::commands::inbox::fetch_items(app, &client)?
         .iter()
         .filter(|item| item.is_shown())
@@ -169,7 +170,8 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let item: InboxItem = id.parse().map_err(|error: regatta_core::ids::BadName| {
         usage_error(
             error.to_string(),
-            "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME",
+            "write the id of the item as regatta inbox prints it, such as Q7, T9, A5, budget:day \
+             or agent:NAME",
         )
     })?;
     let text = args.words.join(" ");
@@ -213,7 +215,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     }
     let Some(found) = found else {
         return Err(usage_error(
-            format!("{item} is not in the inbox"),
+            format!("the item {item} is not in the inbox"),
             "list the inbox: regatta inbox",
         ));
     };
@@ -238,7 +240,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
                 choices.join(", ")
             ),
             format!(
-                "write one of them: regatta answer {item} {}",
+                "write one of these answers: regatta answer {item} {}",
                 first_choice_word(found)
             ),
         ));
@@ -249,8 +251,8 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     send_choice(app, &client, &item, choice, message)
 }
 
-/// Returns the open inbox item with the number `digits`, or `default` if there is none. Fails if
-/// several items have this number.
+/// Returns the open inbox item with the number `digits`, or `default` if no open item has this
+/// number. Fails if several items have this number.
 fn item_with_number(
     inbox: &[InboxView],
     digits: &str,
@@ -267,7 +269,10 @@ fn item_with_number(
             let names: Vec<String> = found.iter().map(ToString::to_string).collect();
             let hint = format!("add the letter: regatta answer {}", names[0]);
             Err(usage_error(
-                format!("{digits} is ambiguous: it can mean {}", names.join(" or ")),
+                format!(
+                    "the number {digits} is ambiguous, because it can mean {}",
+                    names.join(" or ")
+                ),
                 hint,
             ))
         }
@@ -300,7 +305,7 @@ fn first_choice_word(inbox: &InboxView) -> String {
     })
 }
 
-/// Makes the API call that carries out a choice, with `text` in it if the choice needs one.
+/// Makes the API call that carries out a choice. `text` is an argument of choices that need a text.
 pub(crate) fn send_choice(
     app: &CommandContext,
     client: &Client,
@@ -316,10 +321,13 @@ pub(crate) fn send_choice(
     {
         let Some(text) = text else {
             return Err(usage_error(
-                format!("the answer {} to {item} needs a text", choice.choice),
                 format!(
-                    "add it: regatta answer {item} {} 'what to change'",
-                    choice.choice
+                    "the choice {choice} for the inbox item {item} needs a text",
+                    choice = choice.choice
+                ),
+                format!(
+                    "add the text: regatta answer {item} {choice} 'what to change'",
+                    choice = choice.choice
                 ),
             ));
         };

@@ -15,9 +15,9 @@ use crate::output::CommandResult;
 pub(crate) struct AssignArgs {
     /// Task to assign
     pub(crate) id: TaskId,
-    /// Agent that gets the task; omit it to remove the assignment
+    /// Agent that gets the task; omit the agent to remove the assignment
     pub(crate) agent: Option<AgentName>,
-    /// Offer the task to the agent, which may decline it
+    /// Offer the task to the agent, which may decline the task
     #[arg(long, requires = "agent", conflicts_with = "queue")]
     pub(crate) offer: bool,
     /// Add the task to the agent's queue, even if the queue is full

@@ -11,19 +11,19 @@ use crate::output::{CommandResult, format_table, sanitize};
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
-    /// Number of the line to start after (default: print the newest lines)
+    /// Number of a line; list the lines that follow it (default: list the newest lines)
     #[arg(long, value_name = "N")]
     pub(crate) after: Option<u64>,
-    /// Maximum number of lines
+    /// Maximum number of lines to list
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub(crate) limit: usize,
-    /// Only requests of this person, agent or access token
+    /// List only requests of this person, agent or access token
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Only requests with this API verb, such as task.add
+    /// List only requests with this name in the API, such as task.add
     #[arg(long)]
     pub(crate) verb: Option<String>,
-    /// Only requests about this task, attempt or agent, such as T7, A5 or claude-1
+    /// List only requests about this task, attempt or agent, such as T7, A5 or claude-1
     #[arg(long, value_name = "ID")]
     pub(crate) about: Option<String>,
 }

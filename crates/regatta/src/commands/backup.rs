@@ -11,7 +11,7 @@ use crate::output::{CommandResult, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// File to create; it must not exist yet
+    /// File to create, which must not exist yet
     pub(crate) file: PathBuf,
 }
 
@@ -19,13 +19,21 @@ pub(crate) struct BackupArgs {
 pub(crate) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
     let file = std::path::absolute(file).map_err(|error| {
         usage_error(
-            format!("{} is not a usable path: {error}", file.display()),
+            format!(
+                "the backup cannot be written to {}: {error}",
+                file.display()
+            ),
             "name a file that does not exist yet",
         )
     })?;
     let path = file
         .to_str()
-        .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?
+        .ok_or_else(|| {
+            usage_error(
+                "the name of the backup file is not valid UTF-8",
+                "choose another name",
+            )
+        })?
         .to_owned();
     let reply: CallReply<String> = app.call(call::Backup(input::FileInput { path }))?;
     let data = serde_json::json!({ "file": reply.data, "revision": reply.revision });

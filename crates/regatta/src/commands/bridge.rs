@@ -36,14 +36,14 @@ impl From<ServiceArg> for Service {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BridgeCommand {
-    /// List the bridges of each agent, and why a bridge is off
+    /// List the bridges of each agent, with the reason if a bridge is off
     List,
-    /// Check that every bridge is connected to its service; fail if one is not
+    /// Check that every bridge is connected to its service; fail if any bridge is not connected
     Test {
         /// Agent whose bridges to check (default: all agents)
         agent: Option<AgentName>,
     },
-    /// Pause an agent's bridges: they receive and send nothing
+    /// Pause an agent's bridges, so that they receive and send nothing
     Pause {
         /// Agent whose bridges to pause
         agent: AgentName,
@@ -59,13 +59,13 @@ pub(crate) enum BridgeCommand {
         #[arg(long, value_enum)]
         service: Option<ServiceArg>,
     },
-    /// List the conversations of agents with people in these services
+    /// List the conversations of agents with people in chat services and issue trackers
     Conversations {
         /// Include closed conversations
         #[arg(long)]
         all: bool,
     },
-    /// Show a conversation: the requests of people, and what the agent posted
+    /// Show a conversation: the requests of people, and the messages that the agent posted
     Show {
         /// Conversation to show, such as V3
         id: ConversationId,
@@ -75,17 +75,17 @@ pub(crate) enum BridgeCommand {
         /// Conversation with the person's request, such as V3
         id: ConversationId,
     },
-    /// Drop the waiting requests of a person whom the bridge's settings do not list
+    /// Discard the waiting requests of a person whom the bridge's settings do not list
     Refuse {
-        /// Conversation with the requests to drop, such as V3
+        /// Conversation with the requests to discard, such as V3
         id: ConversationId,
     },
-    /// Stop the agent's present work for a conversation
+    /// Stop the agent's current work for a conversation
     Stop {
         /// Conversation to stop, such as V3
         id: ConversationId,
     },
-    /// End a conversation for good; the agent no longer answers in it
+    /// End a conversation permanently, so that the agent no longer answers in it
     Close {
         /// Conversation to close, such as V3
         id: ConversationId,
@@ -241,7 +241,7 @@ fn test_bridges(
         [] if all.is_empty() => Err(command_error(
             "no_bridge",
             "there is no bridge to test",
-            "set one up as docs/bridges.md describes",
+            "set up a bridge as docs/bridges.md describes",
         )),
         [] => Ok(()),
         bad => Err(command_error(

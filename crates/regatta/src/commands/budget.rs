@@ -13,12 +13,12 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// List the budgets, and what was spent of each
+    /// List the budgets, with the amount spent of each budget
     List,
-    /// Set a budget; limits that are not given are unlimited
+    /// Set a budget; omitted limits are unlimited
     Set {
-        /// What the budget limits: attempt (each attempt), task (each task), T7, agent:NAME, M3 or
-        /// day
+        /// Scope of the budget: attempt (each run of an agent on a task), task (each task), T7 (one
+        /// task), agent:NAME, M3 (one mission) or day
         #[arg(value_parser = parse_budget_scope)]
         scope: budget::BudgetScope,
         /// Maximum number of tokens

@@ -16,7 +16,8 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClaimCommand {
-    /// Acquire a claim on one or more URIs (all of them or none); it locks them for other agents
+    /// Acquire a claim, which locks one or more URIs for other agents; locks either all of the URIs
+    /// or none
     Acquire {
         /// URIs to claim, such as 'file://shop/src/**'; file:// and workspace:// accept *, ? and **
         #[arg(required = true)]
@@ -32,21 +33,22 @@ pub(crate) enum ClaimCommand {
         /// Time after which the claim ends unless it is renewed, such as 5m
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
         ttl: u64,
-        /// Share the URIs with other shared claims; only exclusive claims are kept out
+        /// Acquire a shared claim: other shared claims on the same URIs are allowed, exclusive
+        /// claims are not
         #[arg(long)]
         shared: bool,
-        /// Maximum time to wait if another claim has a URI, such as 30s
+        /// Maximum time to wait if another claim locks one of the URIs, such as 30s
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// Purpose of the claim, for others to read
+        /// Purpose of the claim, shown to other people and agents
         #[arg(short = 'm', long, default_value = "")]
         memo: String,
     },
-    /// Renew a claim: its time starts again
+    /// Renew a claim, so that its lifetime starts again
     Renew {
         /// Claim to renew, such as C7
         claim: ClaimId,
-        /// Token of the claim, as claim acquire printed it
+        /// Token of the claim, as regatta claim acquire printed it
         #[arg(long)]
         token: u64,
     },
@@ -54,13 +56,13 @@ pub(crate) enum ClaimCommand {
     Release {
         /// Claim to release, such as C7
         claim: ClaimId,
-        /// Token of the claim, as claim acquire printed it
+        /// Token of the claim, as regatta claim acquire printed it
         #[arg(long)]
         token: u64,
     },
-    /// List claims with their holders, and who waits for one
+    /// List claims with their holders, and the requests that wait for a claim
     List,
-    /// Check whether URIs are free
+    /// Check whether URIs are free, so that they can be claimed now
     Check {
         /// URIs to check
         #[arg(required = true)]

@@ -22,7 +22,10 @@ pub(crate) struct CompareArgs {
 pub(crate) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult {
     if let [only] = ids {
         let hint = format!("add another mission: regatta compare {only} M2");
-        return Err(usage_error("compare needs at least two missions", hint));
+        return Err(usage_error(
+            "regatta compare needs at least two missions",
+            hint,
+        ));
     }
     let reply: CallReply<Vec<MissionFiguresView>> =
         app.call(call::MissionCompare(input::MissionCompare {

@@ -11,7 +11,7 @@ use crate::settings::{self};
 pub(crate) enum ConfigCommand {
     /// Show every setting
     Show {
-        /// Print also where each value comes from: a file, the environment or the default
+        /// Also print the source of each value: a file, the environment or the default
         #[arg(long)]
         origin: bool,
     },
@@ -94,9 +94,9 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
         _ => {}
     }
     let time = || {
-        settings::duration_ms(value)
-            .map(Some)
-            .map_err(|message| usage_error(message, "write a time, such as 30s or 15m"))
+        settings::duration_ms(value).map(Some).map_err(|message| {
+            usage_error(message, "write the value as a time, such as 30s or 15m")
+        })
     };
     Ok(match name {
         "attempt_timeout" => input::LimitsSet {

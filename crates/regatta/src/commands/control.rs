@@ -11,7 +11,7 @@ use crate::output::{CommandResult, first_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
-    /// Task, its attempt, or the agent that works on it, such as T7, A5 or claude-1
+    /// Task to pause, an attempt at it, or the agent that works on it, such as T7, A5 or claude-1
     pub(crate) id: String,
     /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]
@@ -33,7 +33,8 @@ pub(crate) struct RetryArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TellArgs {
-    /// Task, its attempt, or the agent that works on it, such as T7, A5 or claude-1
+    /// Receiver of the message: a task, an attempt at it, or the agent that works on it, such as
+    /// T7, A5 or claude-1
     pub(crate) id: String,
     /// Message to the agent
     #[arg(required = true, num_args = 1..)]

@@ -1,5 +1,5 @@
-//! The command `cost`, which prints what was spent since a day, what landed for it, and when the
-//! daily budget will be reached.
+//! The command `cost`, which prints the spending since a given day, the work that landed for this
+//! money, and the time at which the daily budget will be reached.
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
@@ -16,7 +16,7 @@ use crate::run_progress::format_tokens;
 
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
-    /// Group of each row: provider, mission, agent or model
+    /// Grouping of the costs: one row per provider, mission, agent or model
     #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
     pub(crate) by: CostByArg,
     /// First day to count: today, yesterday, 7d (days ago), 2w or a date such as 2026-07-01
@@ -32,7 +32,8 @@ pub(crate) enum CostByArg {
     Model,
 }
 
-/// Parses the value of `--since` and returns how many days ago that was. Dates are in UTC.
+/// Parses the value of `--since`, a day in UTC, and returns the number of days between that day and
+/// today.
 pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
     days_between(
         text,
@@ -156,8 +157,8 @@ fn group_name(cost: &CostRow) -> String {
 /// per hour.
 fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
     let usage = &sum.spent.usage;
-    // Many programs report tokens only at the end of a turn, and some never. A sum without any
-    // token is therefore unknown, and printed as `-`.
+    // Many programs report tokens only at the end of a turn (a prompt and its answer), and some
+    // programs never do. A sum of zero tokens is therefore unknown, and printed as `-`.
     let token_text = |many: u64| {
         if usage.tokens() == 0 {
             "-".to_owned()

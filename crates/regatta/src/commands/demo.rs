@@ -3,7 +3,8 @@
 //!
 //! One task asks a question, and the work of another task needs a review, so that the demo shows
 //! decisions too. A person decides in the terminal or on the web page. Without a terminal the demo
-//! takes the first choice itself. With `--serve` it leaves both decisions open for the web page.
+//! takes the first choice itself. With `--serve` the demo leaves both decisions open for the web
+//! page.
 
 use std::path::Path;
 use std::time::Instant;
@@ -37,10 +38,11 @@ pub(crate) struct DemoArgs {
     /// Number of scripted agents, which follow fixed steps instead of asking a model
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub(crate) size: u32,
-    /// Keep the demo's repository afterwards
+    /// Keep the demo's repository after the end of the demo
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Keep the demo's daemon running afterwards, and print the address of its web page
+    /// Keep the demo's daemon running after the end of the demo, and print the address of its web
+    /// page
     #[arg(long)]
     pub(crate) serve: bool,
 }
@@ -160,7 +162,7 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
         command_error(
             "io",
             format!("could not create a temporary directory: {error}"),
-            "set TMPDIR to a directory with room",
+            "set TMPDIR to a directory with free space",
         )
     })?;
     let (repo, data_dir) = (temp_dir.path().join("greet"), temp_dir.path().join("data"));
@@ -201,8 +203,8 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     }
 }
 
-/// Runs the demo's tasks until nothing more happens. Also returns whether each task has landed or
-/// something waits for a person.
+/// Runs the demo's tasks until nothing more happens. The second result is true if all tasks have
+/// landed, or if a decision waits for a person.
 fn run_mission(
     app: &CommandContext,
     args: &DemoArgs,
@@ -310,8 +312,8 @@ fn run_mission(
     }
 }
 
-/// Returns how many of the `size` agents work at once. Each needs two processes and a checkout, so
-/// a machine with few cores gets fewer.
+/// Returns the number of agents, of `size` in total, that work at the same time. Each working agent
+/// needs two processes and a checkout, so the number is lower on a machine with few cores.
 fn concurrent_agents(size: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
@@ -338,7 +340,7 @@ enum PendingDecision {
 }
 
 impl PendingDecision {
-    /// Describes in one line what has to be decided, and the choices.
+    /// Describes the decision and its choices in one line.
     fn description(&self) -> String {
         match self {
             PendingDecision::Request(inbox) => {
@@ -507,8 +509,8 @@ fn pending_decisions(
     Ok(requests.chain(reviews).collect())
 }
 
-/// Follows the mission and makes each decision that comes up: it asks the person at the terminal,
-/// or takes the first choice without a terminal. Returns the decisions that are left to the web
+/// Follows the mission and makes each decision that is needed: asks the person at the terminal, or
+/// takes the first choice if there is no terminal. Returns the decisions that are left for the web
 /// page.
 fn follow_and_decide(
     app: &CommandContext,
@@ -552,7 +554,8 @@ fn follow_and_decide(
             };
             pending_decision.send_decision(client, answer.trim())?;
         }
-        // Read the mission again, so that changes while the question was open are printed too.
+        // Read the mission again, so that changes that happened while the question was open are
+        // printed too.
         reply = client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     }
 }
@@ -562,8 +565,8 @@ struct DemoReport {
     graph: String,
     outcome: DemoOutcome,
     pending: Vec<PendingDecision>,
-    /// An address that signs a browser in to the web page. It works only once, so it is made at the
-    /// end.
+    /// An address that signs a browser in to the web page. The address works only once, so the demo
+    /// requests it at the end.
     sign_in_url: Option<String>,
 }
 
@@ -618,9 +621,9 @@ fn demo_plan_for(size: u32) -> String {
     let mut text = DEMO_PLAN.to_owned();
     for nth in 3..size {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
-        // A few tasks ask for the same permission, to show that one answer can cover several
-        // requests. Few enough: an agent that waits for an answer still counts as working, so too
-        // many would stop the demo.
+        // Let a few tasks ask for the same permission, to show that one answer can cover several
+        // requests. If more tasks asked, the demo would stop, because an agent that waits for an
+        // answer still counts as working.
         let ask = if nth % 10 == 5 && nth < 70 {
             "{ permission = \"npm install languages@4\" }, "
         } else {

@@ -1,4 +1,4 @@
-//! The command `diff`, which shows what a task's finished work changes.
+//! The command `diff`, which shows the changes in a task's finished work.
 
 use std::path::{Component, Path};
 
@@ -19,7 +19,8 @@ use crate::pager;
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Task to show; an attempt such as A5 shows also its changes that do not land
+    /// Task whose work to show; an attempt (run of an agent) such as A5 also shows changes that
+    /// will not land
     pub(crate) id: String,
     /// Show only the changes since a person last sent the work back
     #[arg(long)]
@@ -68,8 +69,8 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     })
 }
 
-/// Returns the remarks that are printed below a diff: whether it shows a single attempt, and which
-/// changed files are not part of the work that lands.
+/// Returns the remarks to print below a diff: a note if the diff shows the work of a single
+/// attempt, and the changed files that do not land with the task.
 fn remarks(diff: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = diff.attempt {
@@ -103,7 +104,7 @@ fn next_commands(task: &TaskView) -> Vec<String> {
             format!("regatta revise {id} -m TEXT"),
         ],
         DisplayState::Needs if task.asks.is_some() => vec!["regatta inbox".into()],
-        // Without a submission there is no work to land.
+        // The task has no submitted work, so do not offer commands that land or revise work.
         DisplayState::Needs if task.task.submission.is_none() => {
             vec![format!("regatta why {id}"), format!("regatta retry {id}")]
         }
@@ -186,8 +187,8 @@ fn count_lines(patch: &str) -> Vec<(String, usize, usize)> {
         .collect()
 }
 
-/// Programs that show two files side by side. The first installed one is used if the person chose
-/// none.
+/// Programs that show two files side by side. If the person chose no program, the first program in
+/// this list that is installed is used.
 const DIFF_TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 
 /// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
@@ -211,8 +212,8 @@ fn choose_tool(
     chosen.or_else(installed_editor)
 }
 
-/// Opens each changed file in a diff program, one after the other. Returns a sentence about what
-/// was opened.
+/// Opens each changed file in a diff program, one after the other. Returns a sentence that names
+/// the opened files.
 fn open_in_tool(
     app: &CommandContext,
     client: &Client,
@@ -229,13 +230,14 @@ fn open_in_tool(
         return Err(command_error(
             "no_tool",
             "no diff program was found",
-            format!("choose one: regatta diff {id} --tool='meld', or set REGATTA_DIFF_TOOL"),
+            format!("choose a program: regatta diff {id} --tool='meld', or set REGATTA_DIFF_TOOL"),
         ));
     };
     if app.global.server.is_some() {
         return Err(command_error(
             "elsewhere",
-            "the files are on the daemon's machine, so a diff program on this one cannot open them",
+            "the files are on the daemon's machine, so a diff program on this machine cannot open \
+             them",
             format!("print the changes: regatta diff {id}; or run this command on that machine"),
         ));
     }
@@ -267,7 +269,7 @@ fn open_in_tool(
     let git = crate::composition::git_adapter(&app.data_dir()?);
     let mut opened = Vec::new();
     // A file whose changes were reverted since the last review is missing in `diff.files`, so take
-    // it from the patch.
+    // its path from the patch.
     let reverted = count_lines(&diff.patch)
         .into_iter()
         .map(|(path, _, _)| path)
@@ -283,8 +285,9 @@ fn open_in_tool(
         if std::fs::read(&before).ok() == std::fs::read(&after).ok() {
             continue; // unchanged since the last review
         }
-        // The setting may contain arguments, so a shell starts the diff program. The files are
-        // passed as `$1` and `$2`, so that the shell does not interpret their names.
+        // The command of the diff program may contain arguments, so a shell starts the program. The
+        // paths of the two files are passed as `$1` and `$2`, so that the shell does not interpret
+        // them.
         let line = format!("{tool} \"$1\" \"$2\"");
         let status = std::process::Command::new("sh")
             .args(["-c", &line, "sh"])
@@ -319,8 +322,8 @@ fn open_in_tool(
     ))
 }
 
-/// Writes the file `path` of a commit below `dir`, or an empty file if the commit does not have it.
-/// Returns `None` for a path that would leave `dir` (S6).
+/// Writes the file `path` of a commit below `dir`, or an empty file if the commit contains no such
+/// file. Returns `None` for a path that would leave `dir` (invariant S6).
 fn write_file_of_commit(
     git: &impl Git,
     repo: &ProjectRepo,

@@ -25,13 +25,13 @@ use crate::{composition, daemon, settings};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// End agents' programs that still run although their daemon does not
+    /// End agents' programs that still run although their daemon has ended
     #[arg(long)]
     pub(crate) end_strays: bool,
 }
 
-/// Returns the checks that the daemon runs when the web page or another API client asks. They leave
-/// out the repository of the current directory.
+/// Returns the checks that the daemon runs when the web page or another API client asks. The checks
+/// of the current directory's repository are left out.
 pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
     Arc::new(move |patient| {
         let mut checks = vec![check_git(), check_disk(&dir)];
@@ -161,7 +161,7 @@ fn check_path() -> Option<DoctorCheck> {
 }
 
 /// Draws the results as a table. In a narrow window the text is wrapped and the fix is printed
-/// below it, because people copy the fix, so it must never be cut.
+/// below the text. The fix is never cut, because people copy it.
 fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> String {
     let head = |doctor_check: &DoctorCheck| {
         let (glyph, style) = match doctor_check.level {
@@ -422,8 +422,8 @@ fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Asks the running daemon about its database, agents and bridges. Also returns whether any agent
-/// exists besides scripted agents.
+/// Asks the running daemon about its database, agents and bridges. The second result is true if any
+/// agent exists besides scripted agents.
 fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |daemon_info| {
         format!(
@@ -461,7 +461,8 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
     }
-    // An invalid bridge setting belongs to no bridge in the list, but the inbox lists it.
+    // Read the inbox too, because only the inbox lists an invalid setting that belongs to no
+    // bridge.
     match client.call(call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => {
@@ -483,8 +484,8 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
 }
 
 /// Ends processes that no daemon can find again, and removes their files. Agents' programs keep
-/// running by design while their daemon is down, so they are only reported, unless `end_strays` is
-/// set.
+/// running by design while their daemon is down, so such programs are only reported, unless
+/// `end_strays` is set.
 fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     let mut checks = match composition::sweep_strays(own_data_dir) {
         Ok(ended) => ended
@@ -606,7 +607,7 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
         }
     }
     let line = |(_, names, why): (String, Vec<&str>, &str)| {
-        // The daemon's text continues with the fix, which has its own column here.
+        // Cut off the fix at the end of the daemon's text, because the fix has its own column here.
         let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
         let text = if names.len() == 1 {
             what.to_owned()
@@ -653,7 +654,8 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
                 fix,
             )
         }
-        // This user may be signed in although the sandboxed agent cannot see that sign-in.
+        // The agent's program runs in a sandbox and cannot see this user's sign-in, so the user may
+        // be signed in although the program is not.
         (Some(found), true)
             if agent.agent.profile.keys.is_empty()
                 && available(&agent.agent.profile, found.preset) == SignIn::None =>
@@ -693,7 +695,7 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
 }
 
 /// Checks for each provider (such as anthropic) whether its agent program is installed and signed
-/// in. Programs that are not installed share one line. That line is a warning only if no program is
+/// in. Programs that are not installed share one line, which is a warning only if no program is
 /// installed and `has_agents` is false.
 fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     let machine = MachineFacts::this_machine();
@@ -768,7 +770,7 @@ fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
     )
 }
 
-/// Reports which sandbox this machine supports, or warns that it supports none.
+/// Reports which sandbox this machine supports, or warns if it supports no sandbox.
 fn check_sandbox() -> DoctorCheck {
     let found = composition::sandbox_mechanisms();
     match found.iter().find(|found| found.1.is_none()) {

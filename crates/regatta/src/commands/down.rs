@@ -12,12 +12,13 @@ use crate::{client, daemon};
 
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
-    /// Let the agents keep running; the next daemon takes them over
+    /// Let the agents keep running; the next daemon takes over their supervision
     #[arg(long)]
     pub(crate) keep_agents: bool,
 }
 
-/// How long to wait for the daemon's process to exit after it has released its data directory.
+/// The maximum time to wait until the daemon's process exits after it has released its data
+/// directory.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs `regatta down`.
@@ -57,7 +58,8 @@ pub(crate) fn down(app: &CommandContext, args: &DownArgs) -> CommandResult {
 }
 
 /// Records in the data directory that a person has stopped the daemon, so that commands do not
-/// start it again. If that fails, for example on a full disk, the daemon is stopped nevertheless.
+/// start it again. If recording fails, for example on a full disk, the daemon is stopped
+/// nevertheless.
 fn record_stopped(app: &CommandContext, data_dir: &daemon::DataDir) {
     if let Err(error) = data_dir.record_stopped(true) {
         app.output.print_note(&format!(
@@ -70,9 +72,9 @@ fn record_stopped(app: &CommandContext, data_dir: &daemon::DataDir) {
 /// Stops the daemon, and waits until it has released its data directory and its process has exited.
 pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), CommandError> {
     let data_dir = client.data_dir();
-    // Open a handle of the daemon's process before the request. While it is open no other process
-    // can get the same pid, so the pid in the answer shows whether the handle is that of the
-    // daemon.
+    // Open a handle of the daemon's process before sending the request. While the handle is open,
+    // no other process can get the same pid. If the daemon answers with the same pid, the handle
+    // belongs to the daemon.
     let process = daemon::read_daemon_info(data_dir).and_then(|daemon_info| {
         Some((
             daemon_info.pid,
@@ -82,8 +84,8 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
     let pid: Option<CallReply<u32>> =
         client.call_while_up(call::Down(input::DownInput { keep_agents }))?;
     let deadline = Instant::now() + client::MAX_STOP_DURATION;
-    // The daemon removes its address file when it ends. A file that appears after that belongs to
-    // another daemon, which keeps running.
+    // The daemon removes its address file when it ends. An address file that appears later belongs
+    // to another daemon, which keeps running.
     let mut info_was_removed = false;
     while data_dir.is_locked()? {
         let info = daemon::read_daemon_info(data_dir);
@@ -94,14 +96,14 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
         if Instant::now() > deadline {
             return Err(command_error(
                 "io",
-                "the daemon still runs 11 minutes after it was asked to stop",
-                format!("read its log: {}", data_dir.log_path().display()),
+                "the daemon still runs 11 minutes after the request to stop",
+                format!("read the daemon's log: {}", data_dir.log_path().display()),
             ));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     // The daemon releases the lock just before it exits. When `regatta down` returns, the process
-    // must be gone too (P3).
+    // must be gone too (invariant P3).
     if let Some((_, process)) =
         process.filter(|process| pid.is_some_and(|reply| reply.data == process.0))
     {
@@ -110,8 +112,8 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
     Ok(())
 }
 
-/// Stops the daemon of a temporary data directory, such as that of the demo, together with its
-/// agents.
+/// Stops a daemon that runs in a temporary data directory (such as the demo's daemon), together
+/// with its agents.
 pub(crate) fn stop_separate_daemon(client: &Client) -> Result<(), CommandError> {
     stop_daemon(client, false)
 }

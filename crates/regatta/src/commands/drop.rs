@@ -11,7 +11,7 @@ use crate::output::CommandResult;
 
 #[derive(Debug, Args)]
 pub(crate) struct DropArgs {
-    /// Task whose work to drop
+    /// Task whose work to discard
     pub(crate) id: TaskId,
     /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]

@@ -39,10 +39,10 @@ pub(crate) struct TaskEditArgs {
     /// New priority: 0 starts first, 9 last
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
-    /// Pause the task, with this reason
+    /// Pause the task for this reason
     #[arg(long, value_name = "REASON", conflicts_with = "ready")]
     pub(crate) pause: Option<String>,
-    /// Let the task start: resume it, or take it out of the backlog
+    /// Let the task start: resume a paused task, or take the task out of the backlog
     #[arg(long)]
     pub(crate) ready: bool,
 }
@@ -58,7 +58,12 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
                 .filter(|id| !id.is_empty())
                 .map(str::parse)
                 .collect();
-            Some(ids.map_err(|error| usage_error(error.to_string(), "write blockers as T1,T2"))?)
+            Some(ids.map_err(|error| {
+                usage_error(
+                    error.to_string(),
+                    "write the value of --blocked-by as a list of task ids, such as T1,T2",
+                )
+            })?)
         }
     };
     let paused = match (args.pause, args.ready) {
@@ -84,8 +89,8 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
             id: args.id.to_string(),
         }))?;
         edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
-        // The daemon replaces all checks of a task at once, so keep the old value of each check
-        // that has no option here.
+        // The daemon replaces all checks of a task at once, so send the old checks too, unless the
+        // person has changed them.
         let old = now.data.task.validation;
         let new = Validation {
             tests: args.validate.unwrap_or_else(|| old.tests.clone()),

@@ -10,7 +10,7 @@ use crate::output::{CommandError, CommandResult, command_error, sanitize};
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Revision to start after (default: 0, the beginning)
+    /// Revision (number of an event) after which to start (default: 0, the beginning)
     #[arg(long, value_name = "REVISION")]
     pub(crate) after: Option<u64>,
     /// Keep printing new events until interrupted

@@ -1,4 +1,5 @@
-//! The command `graph`, which draws which task waits for which. The daemon computes the layout.
+//! The command `graph`, which draws the graph of tasks: a line leads from each task to the tasks
+//! that wait for it. The daemon computes the layout.
 
 mod picture;
 
@@ -13,8 +14,8 @@ use crate::output::{CommandResult, Output, first_line, format_table, window_widt
 
 #[derive(Debug, Args)]
 pub(crate) struct GraphArgs {
-    /// Mission to draw, or a task to draw with its neighbours (default: open and recently ended
-    /// tasks of the project)
+    /// Mission to draw, or a task to draw with its neighbours in the graph (default: open and
+    /// recently ended tasks of the project)
     pub(crate) id: Option<String>,
 }
 

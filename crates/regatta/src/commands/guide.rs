@@ -9,7 +9,7 @@ use crate::output::{CommandResult, format_table, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct GuideArgs {
-    /// Guide to print: triage, start, finish, landing or lead; omit it to list the guides
+    /// Guide to print: triage, start, finish, landing or lead; omit the name to list the guides
     pub(crate) name: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn guide(app: &CommandContext, name: Option<&str>) -> CommandResult {
     let found = guide::find_guide(name).ok_or_else(|| {
         usage_error(
             format!("there is no guide {name:?}"),
-            format!("use one of: {}", names.join(", ")),
+            format!("use one of these guides: {}", names.join(", ")),
         )
     })?;
     app.output

@@ -9,7 +9,7 @@ use crate::output::{CommandResult, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct HelpArgs {
-    /// Command to explain, such as run or queue hold; or exit-codes
+    /// Command to explain, such as run or queue hold, or the topic exit-codes
     pub(crate) topic: Vec<String>,
 }
 

@@ -20,11 +20,11 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HookCommand {
-    /// Add a hook: options say when it fires, and the command to run follows after --
+    /// Add a hook; options say when the hook fires, and the command to run follows after --
     Add(Box<HookAddArgs>),
     /// List hooks
     List,
-    /// Check whether a message would fire a hook, and if not, why
+    /// Check whether a message would fire a hook, and print the reason if it would not
     Test {
         /// Hook to test, such as H2
         id: HookId,
@@ -36,7 +36,7 @@ pub(crate) enum HookCommand {
             required_unless_present = "text"
         )]
         message: Option<MessageId>,
-        /// Text to test with; it is not posted
+        /// Text to test with, which is not posted
         #[arg(long)]
         text: Option<String>,
         /// Channel in which the text would be posted
@@ -71,7 +71,7 @@ pub(crate) enum HookCommand {
     Log {
         /// Hook whose runs to list, such as H2 (default: all hooks)
         id: Option<HookId>,
-        /// List only runs before this one, to see older ones
+        /// List only runs that are older than this run, such as F12
         #[arg(long, value_name = "FIRING")]
         before: Option<FiringId>,
         /// Maximum number of runs to list
@@ -100,7 +100,8 @@ pub(crate) struct HookAddArgs {
     /// Fire when the last claim on this URI ends
     #[arg(long, value_name = "URI", conflicts_with_all = ["channel", "label", "mention", "prefix"])]
     pub(crate) on_free: Option<Uri>,
-    /// Claim (lock) this URI while the command runs; do not fire if it is claimed
+    /// Claim (lock) this URI while the command runs; do not fire if somebody else has claimed the
+    /// URI
     #[arg(long, value_name = "URI")]
     pub(crate) claim: Option<Uri>,
     /// Release the URI of --claim after this time at the latest, such as 5m
@@ -109,7 +110,7 @@ pub(crate) struct HookAddArgs {
     /// Do not fire again within this time, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
     pub(crate) cooldown: Option<u64>,
-    /// Order among hooks that match the same message, 0 to 9: lower runs first
+    /// Order among hooks that match the same message, 0 to 9: a lower number runs first
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u8>,
     /// Fire only if the message also has this label
@@ -118,10 +119,10 @@ pub(crate) struct HookAddArgs {
     /// Agent in whose name the command runs; messages of this agent do not fire the hook
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) agent: Option<AgentName>,
-    /// Directory in which the command runs (default: the current one)
+    /// Directory in which the command runs (default: the current directory)
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Time after which the command is ended
+    /// Time after which a command that still runs is killed
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
     pub(crate) max_time: u64,
     /// Restriction of the command's access to files and network: strict, workspace or off
@@ -355,7 +356,8 @@ fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
     words.join(", ")
 }
 
-/// Describes in words what a hook does: the command that it runs, or the router.
+/// Describes in words what a hook does: runs a command, or passes messages to the router (which
+/// carries out requests such as `!help`).
 fn action_text(hook: &HookView) -> String {
     match &hook.hook.action {
         HookAction::Run { argv, .. } => {

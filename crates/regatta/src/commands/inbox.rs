@@ -33,17 +33,17 @@ pub(crate) struct InboxArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum InboxCommand {
-    /// Hide an item for a while; it comes back by itself
+    /// Hide an item of the inbox for some time, after which it comes back by itself
     Snooze {
-        /// Item as regatta inbox names it, such as Q7, T9, A5, budget:day or agent:NAME
+        /// Id of the item, as regatta inbox prints it, such as Q7, T9, A5, budget:day or agent:NAME
         id: InboxItem,
         /// Time for which to hide the item, such as 30m, 2h or 1d
         #[arg(value_parser = duration_ms)]
         time: u64,
     },
-    /// Show a hidden item again
+    /// Show a hidden item of the inbox again
     Wake {
-        /// Item as regatta inbox names it, such as Q7, T9, A5, budget:day or agent:NAME
+        /// Id of the item, as regatta inbox prints it, such as Q7, T9, A5, budget:day or agent:NAME
         id: InboxItem,
     },
 }
@@ -96,7 +96,7 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     }
 }
 
-/// Returns the commands that answer an item together with all items that ask the same.
+/// Returns the commands that answer an item together with all items that ask for the same thing.
 fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     let group: Vec<&InboxView> = all
         .iter()
@@ -113,8 +113,8 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     }
 }
 
-/// Returns the commands that answer an item. With `same` they answer all identical requests too
-/// (`--all`).
+/// Returns the commands that answer an item. If `same` is true, the commands answer all identical
+/// requests too (with `--all`).
 pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
     match inbox.kind.as_str() {
@@ -146,7 +146,7 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     }
 }
 
-/// Hides an item for `ms` milliseconds, or shows it again if `ms` is `None`.
+/// Hides an inbox item for `ms` milliseconds, or shows the item again if `ms` is `None`.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
     let reply: CallReply<Option<InboxView>> =
         app.call(call::InboxSnooze(input::InboxSnooze { id: id.clone(), ms }))?;
@@ -169,7 +169,7 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
 }
 
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
-/// cut, because a person must see the whole request to decide (S13).
+/// cut, because a person must see the whole request to decide (invariant S13).
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let rows = group_items(items);
     let table = format_table_for(&rows, None);
@@ -207,8 +207,9 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
 /// The maximum number of lines per item in a narrow window, except for permission requests.
 const MAX_ITEM_LINES: usize = 4;
 
-/// Returns the rows of the table. Identical requests of several agents share one row, because
-/// `--all` answers them together. Agents that cannot work for the same reason share one row too.
+/// Returns the rows of the table of inbox items. Identical requests of several agents share one
+/// row, because `--all` answers such requests together. Agents that cannot work for the same reason
+/// share one row too.
 fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for inbox in items {
@@ -258,7 +259,7 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns all inbox items of this project, including snoozed ones.
+/// Returns all inbox items of this project, including snoozed (hidden) items.
 pub(crate) fn fetch_items(
     app: &CommandContext,
     client: &Client,

@@ -39,8 +39,8 @@ pub(crate) struct InitArgs {
 struct InitResult {
     project: ProjectView,
     wrote: Option<String>,
-    /// The hook that passes messages in the project's channel to the router. `None` with
-    /// `--no-router`.
+    /// The hook that passes messages in the project's channel to the router, which carries out
+    /// requests in them; `None` with `--no-router`.
     router: Option<HookId>,
     /// The agents that were added, because their programs are installed and signed in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +50,7 @@ struct InitResult {
     notes: Vec<String>,
 }
 
-/// The request that adds a repository as a project, and what to write to its settings file.
+/// The request that adds a repository as a project, and the text for its settings file.
 struct InitPlan {
     request: input::ProjectAdd,
     /// The path of the repository's `regatta.toml`, which may not exist yet.
@@ -140,8 +140,8 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
             text += &format!("wrote   {file}\n");
         }
         if let Some(hook) = &done.router {
-            // The router carries out requests in messages, such as `!help`, also from chat
-            // services.
+            // The router carries out requests in messages, such as `!help`. The messages can come
+            // from chat services too.
             text += &format!(
                 "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
                 project.name
@@ -298,8 +298,8 @@ fn write_error(file: &Path, error: &std::io::Error) -> CommandError {
 }
 
 /// Returns the text of an existing settings file with its checks replaced by `commands`. Fails if
-/// the file lists its checks in a form that cannot be edited here; otherwise the project and its
-/// file would differ.
+/// the file lists its checks in a form that cannot be edited here, because otherwise the project's
+/// settings and its file would differ.
 fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandError> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         command_error(
@@ -314,10 +314,12 @@ fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandE
     replace_checks(&text, commands).ok_or_else(|| {
         usage_error(
             format!(
-                "{} already lists checks in a form that init cannot change",
-                file.display()
+                "the settings file {file} already lists checks in a form that regatta init cannot \
+                 change",
+                file = file.display()
             ),
-            "edit `commands` under [validation] in that file; it applies when you save it",
+            "edit `commands` under [validation] in that file; the change applies when you save the \
+             file",
         )
     })
 }
@@ -344,8 +346,8 @@ fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
     (after == expected).then_some(edited)
 }
 
-/// Replaces the line `commands = …` under `[validation]` by one with these checks, or adds the
-/// line.
+/// Replaces the line `commands = …` under `[validation]` with a line that lists these checks. Adds
+/// the line if it is missing.
 fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let Some(table) = lines.iter().position(|line| line.trim() == "[validation]") else {
@@ -362,8 +364,9 @@ fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
         Some(offset) => {
             let line = &mut lines[table + 1 + offset];
             let (_, value) = line.split_once('=')?;
-            // The list ends at the first `]` up to which it is valid TOML. A bracket inside a
-            // string is not valid there, and a comment may follow the list.
+            // Search for the end of the list: the first `]` at which the text up to there is valid
+            // TOML. At a bracket inside a string the text is not valid yet. A comment may follow
+            // the list.
             let is_list = |end: &usize| {
                 let list = format!("commands = {}", &value[..=*end]);
                 list.parse::<toml::Table>().is_ok()
@@ -375,8 +378,8 @@ fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// Returns the hook that passes messages in a project's channel to the router. Adds the hook if it
-/// does not exist.
+/// Returns the hook that passes messages in a project's channel to the router, which carries out
+/// requests in them. Adds the hook if it does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
     let hooks: CallReply<Vec<HookView>> = client.call(call::HookList(input::EmptyInput {}))?;
     let routes = |hook: &&HookView| {
@@ -391,7 +394,7 @@ fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Comm
     Ok(new.data.hook.id)
 }
 
-/// Returns the text of a new `regatta.toml`. What is not known stands in it as a comment.
+/// Returns the text of a new `regatta.toml`. Unknown values are written as comments.
 fn settings_file_text(
     name: Option<&ProjectName>,
     trunk: Option<&BranchName>,
@@ -415,12 +418,12 @@ fn settings_file_text(
     )
 }
 
-/// Returns whether the Makefile begins with `target`, such as `test:`.
+/// Returns true if the Makefile begins with `target`, such as `test:`.
 fn starts_with_target(top: &Path, target: &str) -> bool {
     std::fs::read_to_string(top.join("Makefile")).is_ok_and(|text| text.starts_with(target))
 }
 
-/// Returns whether the top directory or `tests` has files that `python3 -m unittest` finds.
+/// Returns true if the top directory or `tests` has files that `python3 -m unittest` finds.
 fn has_unittests(top: &Path) -> bool {
     let is_test = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {

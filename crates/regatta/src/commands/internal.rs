@@ -29,7 +29,7 @@ pub(crate) struct GcWorkerArgs {
     /// Path of the gc program
     #[arg(long, default_value = "gc")]
     pub(crate) gc: String,
-    /// Name of the worker in the gc pool
+    /// Name of the worker in the pool of the program gc
     pub(crate) alias: String,
 }
 
@@ -76,8 +76,9 @@ pub(crate) fn gc_worker(args: &GcWorkerArgs) -> CommandResult {
     ))
 }
 
-/// Runs `regatta shim`. With exactly one directory, `run_command_line` already starts the shim
-/// without parsing; this function handles all other arguments.
+/// Runs `regatta shim`, which supervises an agent's program, if its arguments are wrong. With
+/// exactly one directory, `run_command_line` has already started the shim without parsing the
+/// arguments.
 pub(crate) fn shim(args: &ShimArgs) -> CommandResult {
     match args.args.first() {
         Some(dir) => exit_result(regatta_agents::shim::main(Path::new(dir))),
@@ -89,7 +90,8 @@ pub(crate) fn shim(args: &ShimArgs) -> CommandResult {
     }
 }
 
-/// Converts the exit code of an internal command, which has already printed its errors.
+/// Converts the exit code of an internal command into a result. The command itself has already
+/// printed its errors.
 fn exit_result(code: ExitCode) -> CommandResult {
     if code == ExitCode::SUCCESS {
         Ok(())

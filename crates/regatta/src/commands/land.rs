@@ -1,4 +1,5 @@
-//! The command `land`, which puts finished work into the landing queue, and prints where it stands.
+//! The command `land`, which puts finished work into the landing queue, and prints its position
+//! there.
 
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
@@ -24,7 +25,7 @@ pub(crate) struct LandArgs {
     /// Your claim on workspace://PROJECT/default (the trunk), such as C7
     #[arg(long, requires = "now")]
     pub(crate) claim: Option<ClaimId>,
-    /// Token of that claim, as claim acquire printed it
+    /// Token of the claim in --claim, as regatta claim acquire printed it
     #[arg(long, requires = "now", value_name = "N")]
     pub(crate) token: Option<u64>,
     /// Wait until the task has landed or has left the queue
@@ -41,7 +42,7 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
         return land_now(app, workspace, args.claim, args.token);
     }
     let Some(id) = args.id else {
-        // Not reached, because the parser requires a task or `--now`.
+        // This line is never reached, because the parser requires a task or `--now`.
         return Err(CommandError::Exit(2));
     };
     let client = app.client()?;
@@ -68,7 +69,7 @@ fn land_now(
     token: Option<u64>,
 ) -> CommandResult {
     let client = app.client()?;
-    // The daemon has another working directory, so make a path absolute.
+    // Make a path absolute, because the daemon has another working directory.
     let directory = std::path::Path::new(&workspace)
         .canonicalize()
         .ok()
@@ -89,8 +90,8 @@ fn land_now(
     print_landing_state(app, "land", last, true)
 }
 
-/// Prints how far the landing of a task is. `None` means that `--timeout` ran out. The exit code
-/// tells scripts whether the task has landed.
+/// Prints how far the landing of a task is. If `task` is `None`, the time of `--timeout` has
+/// passed. The exit code tells scripts whether the task has landed.
 pub(crate) fn print_landing_state(
     app: &CommandContext,
     kind: &str,
@@ -200,7 +201,7 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
 }
 
 /// Estimates how long a landing still takes, from the usual duration of landings in this queue.
-/// Returns `None` if that is unknown, or if the landing already took longer.
+/// Returns `None` if the usual duration is unknown, or if this landing already took longer.
 pub(crate) fn time_left_text(queue: &QueueView, landing: &LandingView) -> Option<String> {
     let usual = queue
         .usual_ms

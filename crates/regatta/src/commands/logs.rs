@@ -20,7 +20,8 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Task, such as T7, for its last attempt; or attempt, such as A9
+    /// Attempt (run of an agent on a task) whose output to print, such as A9, or a task, such as
+    /// T7, for its last attempt
     pub(crate) id: String,
     /// Keep printing new output until the attempt ends
     #[arg(short, long)]
@@ -40,14 +41,14 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
     let readings = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
         usage_error(
             error.to_string(),
-            "write the id of an attempt (A5) or of its task (T21)",
+            "write the id of an attempt, such as A5, or of its task, such as T21",
         )
     })?;
     match &readings[..] {
         [Reference::Attempt(attempt)] => Ok(*attempt),
         [Reference::Task(task)] => last_attempt(client, *task),
-        // The id is a number without a letter, so it may be an attempt or a task. Often only one of
-        // them exists; take that one.
+        // The id is a number without a letter, so it may mean an attempt or a task. Often only an
+        // attempt or only a task with this number exists; use whichever exists.
         _ => {
             let can_show = |id: String| {
                 client
@@ -66,7 +67,10 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
                 _ => {
                     let names: Vec<String> = readings.iter().map(ToString::to_string).collect();
                     Err(usage_error(
-                        format!("{id} can mean {}", names.join(" or ")),
+                        format!(
+                            "the number {id} is ambiguous, because it can mean {}",
+                            names.join(" or ")
+                        ),
                         format!("add the letter: regatta logs A{id}, or regatta logs T{id}"),
                     ))
                 }
@@ -150,8 +154,8 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
         .print(if formatter.is_line_open { "\n" } else { "" })
 }
 
-/// Formats an attempt's transcript for the terminal, line by line. It remembers whether the last
-/// printed line is complete and which tool calls were already shown.
+/// Formats an attempt's transcript (the readable log of its program) for the terminal, line by
+/// line. Remembers if the last printed line is complete and which tool calls were already shown.
 #[derive(Default)]
 struct TranscriptFormatter {
     is_raw: bool,
@@ -192,7 +196,8 @@ impl TranscriptFormatter {
         text
     }
 
-    /// Returns `line` as a complete line, after a line break if the last printed text has none.
+    /// Returns `line` with a newline at its end. Adds a newline before it if the last printed text
+    /// did not end with a newline.
     fn on_own_line(&mut self, line: &str) -> String {
         let begin = if std::mem::take(&mut self.is_line_open) {
             "\n"

@@ -1,9 +1,9 @@
 //! The command `mcp`: offers Regatta's tools over standard input and output (Model Context
 //! Protocol), for programs that start their tool servers themselves.
 //!
-//! The command knows nothing about the tools. It passes each line (one call) to the daemon
-//! unchanged and prints the answer as a line. A call can take long, so each call has its own
-//! thread. The number of calls at once is limited.
+//! The command knows nothing about the tools: it passes each line (one call) to the daemon
+//! unchanged, and prints the answer as a line. A call can take a long time, so each call has its
+//! own thread. The number of calls at once is limited.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,7 +15,8 @@ use super::CommandContext;
 use crate::client::Client;
 use crate::output::{CommandError, CommandResult, command_error};
 
-/// The maximum number of calls at once. At the limit, no further line is read until a call ends.
+/// The maximum number of calls at once. At this number, the command reads no further line until a
+/// call ends.
 const MAX_CONCURRENT_CALLS: usize = 32;
 /// The maximum length of an input line in bytes.
 const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
@@ -83,13 +84,14 @@ fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
         command_error(
             "bug",
-            "an internal error keeps this command from taking further calls",
+            "regatta mcp cannot accept further calls because of an internal error",
             "report this with the command you typed and the output of regatta version",
         )
     })
 }
 
-/// When a call ends, even by a panic, dropping this value lets another call start.
+/// A place among the calls that run at the same time. When a call ends, even by a panic, dropping
+/// this value lets another call start.
 struct SlotGuard {
     free_slots: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
 }

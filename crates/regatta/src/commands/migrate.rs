@@ -1,7 +1,7 @@
-//! The command `migrate`: updates older configuration and hooks. It shows the changes first, and
-//! `--undo` reverts them.
+//! The command `migrate`: updates older configuration and hooks. The command shows the changes
+//! first, and `--undo` reverts them.
 //!
-//! It handles two cases: the JSON configuration of an older tool (`.botbox.json` with
+//! The command handles two cases: the JSON configuration of an older tool (`.botbox.json` with
 //! `agents.dev.multiLead`), and a router hook (the hook that carries out requests in messages) that
 //! claims `agent://NAME`. The hook's own agent holds that claim, so such a hook waits for its own
 //! agent; the new hook claims `respond://NAME`.
@@ -32,7 +32,7 @@ pub(crate) struct MigrateArgs {
 /// file is used.
 const OLDER_CONFIG_FILES: [&str; 2] = [".botbox.json", ".edict.json"];
 
-/// How long the router hook's claim lasts without renewal, in milliseconds.
+/// The lifetime of the router hook's claim (lock) without renewal, in milliseconds.
 const ROUTER_CLAIM_TTL_MS: u64 = 60_000;
 
 /// A planned or completed migration, as it is stored for `migrate --undo`.
@@ -58,7 +58,7 @@ struct FileRewrite {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct HookReplacement {
     old: Hook,
-    /// The id of the replacement, once it was added.
+    /// The id of the new hook, or `None` before the new hook was added.
     #[serde(default)]
     new: Option<HookId>,
 }
@@ -68,8 +68,8 @@ pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
-            "this directory belongs to no project",
-            "make it a project first: regatta init",
+            "the current directory belongs to no project of Regatta",
+            "make its repository a project first: regatta init",
         )
     })?;
     if args.undo {
@@ -164,7 +164,8 @@ fn plan_migration(
                 .is_none_or(|item| item == project)
         {
             migration.lines.push(format!(
-                "{}: the claim {old_claim} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms",
+                "{}: the claim {old_claim} becomes respond://{project}-dev, for \
+                 {ROUTER_CLAIM_TTL_MS} ms",
                 hook.hook.id
             ));
             migration.hooks.push(HookReplacement {
@@ -176,15 +177,15 @@ fn plan_migration(
     Ok(migration)
 }
 
-/// A setting that is taken over into `regatta.toml`: its table, name and TOML value.
+/// A setting to copy into `regatta.toml`: its table, name and TOML value.
 struct MigratedSetting {
     table: &'static str,
     name: &'static str,
     value: String,
 }
 
-/// Reads an older tool's configuration file. Returns the file's name and its settings, as far as
-/// Regatta has them too.
+/// Reads an older tool's configuration file. Returns the file's name and those of its settings that
+/// Regatta has too.
 fn read_older_config(
     top: &Path,
 ) -> Result<Option<(&'static str, Vec<MigratedSetting>)>, CommandError> {
@@ -203,7 +204,7 @@ fn read_older_config(
                 "the configuration file {} is not valid JSON: {error}",
                 file.display()
             ),
-            "fix the file, or move it away",
+            "fix the file, or move the file away",
         )
     })?;
     let multi_lead = &root["agents"]["dev"]["multiLead"];
@@ -215,14 +216,20 @@ fn read_older_config(
             .filter(|n| (1..=max).contains(n))
             .map(Some)
             .ok_or_else(|| {
-                let what = format!("{}: agents.dev.multiLead.{name} is {value}", file.display());
-                command_error("bad_config", what, format!("use a number from 1 to {max}"))
+                command_error(
+                    "bad_config",
+                    format!(
+                        "agents.dev.multiLead.{name} in {file} is {value}, which is not valid",
+                        file = file.display()
+                    ),
+                    format!("set agents.dev.multiLead.{name} to a number from 1 to {max}"),
+                )
             }),
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
     match multi_lead["enabled"].as_bool() {
-        // In the older tool `enabled = false` meant one lead at a time; a second request had to
-        // wait.
+        // In the older tool, `enabled = false` allowed only one lead (planning agent) at a time,
+        // and a second request had to wait.
         Some(false) => found.push(MigratedSetting {
             table: "leads",
             name: "max_leads",
@@ -326,7 +333,7 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
                 "could not read the record of the last migration, {}: {error}",
                 file.display()
             ),
-            "check the file: it must be the JSON record that regatta migrate wrote",
+            "check that the file is the JSON record that regatta migrate wrote",
         )
     })?;
     if let Some(file_rewrite) = &change.settings {
@@ -335,8 +342,8 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
             return Err(command_error(
                 "changed_since",
                 format!(
-                    "{} was changed after the migration, so nothing was undone",
-                    file_rewrite.file.display()
+                    "the file {file} was changed after the migration, so nothing was undone",
+                    file = file_rewrite.file.display()
                 ),
                 "edit the file by hand to remove the migrated settings",
             ));
@@ -381,8 +388,9 @@ fn hook_add_request(old: &Hook) -> input::HookAdd {
     }
 }
 
-/// Returns the request that adds a router hook to a project's channel. With `old`, the new hook
-/// replaces it and keeps everything except the claim.
+/// Returns the request that adds a router hook (a hook that carries out requests in messages) to a
+/// project's channel. If `old` is given, the new hook replaces that hook and keeps all its settings
+/// except the claim.
 pub(crate) fn router_hook_request(
     project: &ProjectName,
     old: Option<&Hook>,
@@ -390,7 +398,9 @@ pub(crate) fn router_hook_request(
     let bug = |row: &dyn std::fmt::Display| {
         command_error(
             "bug",
-            format!("could not name the router's claim: {row}"),
+            format!(
+                "could not create the router's hook, because its claim has an invalid name: {row}"
+            ),
             "report this with the command you typed and the output of regatta version",
         )
     };
@@ -449,7 +459,10 @@ fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
 fn io_error(file: &Path, error: &std::io::Error) -> CommandError {
     command_error(
         "io",
-        format!("could not read or write {}: {error}", file.display()),
+        format!(
+            "could not read or write the file {file}: {error}",
+            file = file.display()
+        ),
         "check the permissions of the file and its directory",
     )
 }

@@ -48,33 +48,33 @@ pub(crate) enum MissionCommand {
     Cancel {
         /// Mission to cancel, such as M3
         id: String,
-        /// Reason, sent to the person who started the mission
+        /// Reason, which is sent to the person who started the mission
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
-    /// Give a mission another lead
+    /// Replace the lead (planning agent) of a mission
     Handover {
-        /// Mission that gets another lead, such as M3
+        /// Mission whose lead to replace, such as M3
         id: String,
-        /// Agent that leads from now on (default: the same agent)
+        /// Agent that leads the mission from now on (default: the same agent)
         #[arg(long, value_name = "NAME")]
         to: Option<AgentName>,
     },
-    /// Add a task without a mission to your mission (for leads)
+    /// Add a task that belongs to no mission to your mission (for agents that lead a mission)
     Adopt {
         /// Task to adopt, such as T7
         task: TaskId,
-        /// Mission to add it to (default: the mission that you lead)
+        /// Mission to which to add the task (default: the mission that you lead)
         #[arg(long, value_name = "MISSION")]
         mission: Option<String>,
     },
-    /// Finish your mission with a report (for leads)
+    /// Finish your mission with a report (for agents that lead a mission)
     Finish {
-        /// Report about what was achieved and what was not
+        /// Report about the achieved and the missing results of the mission
         report: String,
     },
-    /// Let the router, which carries out requests in messages, handle a message that it missed; a
-    /// handled message is ignored
+    /// Let the router (the part of Regatta that carries out requests in messages) handle a message
+    /// that it missed; if it has handled the message already, nothing happens
     Route {
         /// Message to handle, such as B7
         message: MessageId,
@@ -221,15 +221,18 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
     }
 }
 
-/// Reads an environment variable that Regatta sets for an agent's program, such as the id of its
-/// attempt.
+/// Reads an environment variable that Regatta sets for an agent's program, such as the id of the
+/// attempt (the run of an agent on a task).
 fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError> {
     std::env::var(name)
         .ok()
         .and_then(|value| value.parse().ok())
         .ok_or_else(|| {
             usage_error(
-                format!("only a lead's program can run this command, and here {name} is not set"),
+                format!(
+                    "only the program of a lead (an agent that leads a mission) can run this \
+                     command, because the variable {name} is not set here"
+                ),
                 "to end a mission as a person: regatta mission cancel M3",
             )
         })

@@ -1,12 +1,13 @@
 //! The commands of the command line, one file per command.
 //!
-//! Each file declares the arguments of its command, which are also the help text, and has the
-//! function that runs it. A few files contain several short commands that belong together.
+//! Each file declares the arguments of its command, whose comments are also the help text, and has
+//! the function that runs the command. A few files contain several short commands that belong
+//! together.
 //!
 //! A command turns its arguments into calls of the API, sends them to the daemon and prints the
 //! answer as text or JSON. This module parses the arguments, sets up output and logging, and
 //! dispatches to the right command. [`CommandContext`] has the helpers that every command needs:
-//! the client, the project and whether a person can be asked.
+//! the client, the project and a test whether a person can answer questions.
 
 pub(crate) mod add;
 pub(crate) mod agent;
@@ -95,8 +96,8 @@ use crate::client::{CallReply, Client};
 use crate::output::{self, CommandError, CommandResult, Output};
 use crate::{client, command_line, daemon, settings};
 
-/// What every command gets: the output settings and the global options, with helpers to reach the
-/// daemon and the project.
+/// The context that every command gets: the output settings and the global options, with helpers to
+/// reach the daemon and the project.
 pub(crate) struct CommandContext {
     pub(crate) output: Output,
     pub(crate) global: GlobalArgs,
@@ -121,7 +122,7 @@ impl CommandContext {
         })
     }
 
-    /// Returns the data directory, in which the daemon of this user keeps everything.
+    /// Returns the data directory, in which the daemon of this user keeps all of its data.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, CommandError> {
         Ok(settings::data_dir()?.0)
     }
@@ -151,7 +152,8 @@ impl CommandContext {
     }
 
     /// Prints a note if the `regatta.toml` of this repository is invalid, at most once per process.
-    /// Commands that only read do not call this; they report the error where they print settings.
+    /// Commands that only read do not call this function, because they report the error where they
+    /// print settings.
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
         let Ok(dir) = self.working_dir() else { return };
@@ -183,8 +185,8 @@ impl CommandContext {
         self.client()?.call_as(call)
     }
 
-    /// Returns the project that the command is about: that of `--project`, or the project whose
-    /// repository contains the current directory.
+    /// Returns the project that the command is about: the project of `--project`, or the project
+    /// whose repository contains the current directory.
     pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, CommandError> {
         if let Some(name) = &self.global.project {
             return Ok(Some(name.clone()));
@@ -254,7 +256,8 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
         .ancestors()
         .map(|path| path.join(".git"))
         .find(|path| path.exists())?;
-    // Reading fails in the main repository, where `.git` is a directory.
+    // In the main repository `.git` is a directory, so reading fails and the function returns
+    // `None`.
     let text = std::fs::read_to_string(&link).ok()?;
     let git_dir = link
         .parent()?
@@ -287,8 +290,9 @@ fn project_repo(project: ProjectView) -> Option<ProjectRepo> {
 
 /// Parses the arguments and runs the command.
 pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
-    // A shim process runs for each attempt. It skips the argument parser, whose tables would cost
-    // memory in each of these processes.
+    // Start a shim (the process that supervises the program of one attempt) without the argument
+    // parser. Each attempt has a shim, and the parser's tables would use memory in each of these
+    // processes.
     if let [_, word, dir] = typed.as_slice()
         && word == "shim"
     {
@@ -317,7 +321,8 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
         }
         Err(error) => {
             let code = error.exit_code();
-            // An error here means that the reader has closed the pipe early, which is no problem.
+            // Ignore an error here, because it only means that the reader of the output has closed
+            // the pipe early.
             let _gone = error.print();
             return ExitCode::from(u8::try_from(code).unwrap_or(2));
         }
@@ -373,8 +378,8 @@ fn output_settings(global: &GlobalArgs) -> Output {
     }
 }
 
-/// Starts logging on standard error. The daemon logs from level `info` on, a command only errors,
-/// unless `-v` or `REGATTA_LOG` changes it.
+/// Starts logging on standard error. By default the daemon logs level `info` and above, and a
+/// command logs only errors. `-v` and `REGATTA_LOG` change the level.
 fn init_logging(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "error",
@@ -423,7 +428,7 @@ fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
     }
 }
 
-/// Writes log lines after removing everything that looks like a secret (S4).
+/// Writes log lines after removing everything that looks like a secret (invariant S4).
 struct RedactedLog<W>(W);
 
 impl<W: std::io::Write> std::io::Write for RedactedLog<W> {

@@ -43,30 +43,32 @@ pub(crate) enum MsgCommand {
     History {
         #[command(flatten)]
         filter: MessageFilterArgs,
-        /// Only messages that contain these words; put a phrase in "quotes"
+        /// List only messages that contain these words; put a phrase in "quotes"
         #[arg(short = 's', long, value_name = "TEXT")]
         search: Option<String>,
-        /// Only messages since this time: 10m (ago), or a date such as 2026-07-28T10:00:00Z
+        /// List only messages that were sent after this time: 10m (ten minutes ago), or a date such
+        /// as 2026-07-28T10:00:00Z
         #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         since: Option<u64>,
-        /// Only messages until this time: 10m (ago), or a date such as 2026-07-28T10:00:00Z
+        /// List only messages that were sent before this time: 10m (ten minutes ago), or a date
+        /// such as 2026-07-28T10:00:00Z
         #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         until: Option<u64>,
-        /// Only messages after this one, such as B7, oldest first
+        /// List only messages after this message, such as B7, the oldest first
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
-        /// Only messages before this one, such as B7
+        /// List only messages before this message, such as B7
         #[arg(long, value_name = "MESSAGE")]
         before: Option<MessageId>,
-        /// Maximum number of messages
+        /// Maximum number of messages to list
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Wait for one message and print it; --timeout limits the wait (exit code 124)
+    /// Wait for one message and print the message; --timeout limits the wait (exit code 124)
     Wait {
         #[command(flatten)]
         filter: MessageFilterArgs,
-        /// Message to start after, such as B7 (default: accept only a new message)
+        /// Message after which to start, such as B7 (default: wait for a new message)
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
@@ -74,7 +76,7 @@ pub(crate) enum MsgCommand {
     Watch {
         #[command(flatten)]
         filter: MessageFilterArgs,
-        /// Message to start after, such as B7 (default: start with the next new message)
+        /// Message after which to start, such as B7 (default: start with the next new message)
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
@@ -103,12 +105,12 @@ pub(crate) enum MsgCommand {
     },
     /// Print or save an attachment of a message
     Attachment {
-        /// Message with the attachment, such as B7
+        /// Message that has the attachment, such as B7
         message: MessageId,
         /// Number of the attachment; the first is 0
         #[arg(default_value_t = 0)]
         nth: usize,
-        /// File to write the attachment to (default: print it)
+        /// File to write the attachment to (default: print the attachment)
         #[arg(short, long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -116,22 +118,23 @@ pub(crate) enum MsgCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct MessageFilterArgs {
-    /// Only messages of this channel, such as shop
+    /// Select only messages of this channel, such as shop
     #[arg(value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
-    /// Only messages with this label, such as coord:merge
+    /// Select only messages with this label, such as coord:merge
     #[arg(short = 'L', long, value_name = "LABEL")]
     pub(crate) label: Option<Label>,
-    /// Only messages of this sender: an agent's name, person:NAME, or regatta: for Regatta itself
+    /// Select only messages of this sender: an agent's name, person:NAME, or regatta: for Regatta
+    /// itself
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
-    /// Only messages that mention this agent
+    /// Select only messages that mention this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) mention: Option<AgentName>,
-    /// Only replies to this message, such as B7
+    /// Select only replies to this message, such as B7
     #[arg(long, value_name = "MESSAGE")]
     pub(crate) reply_to: Option<MessageId>,
-    /// Only messages in the thread of this message
+    /// Select only messages in the thread (the replies and their replies) of this message
     #[arg(long, value_name = "MESSAGE")]
     pub(crate) thread: Option<MessageId>,
 }
@@ -158,8 +161,8 @@ fn parse_time(text: &str) -> Result<u64, String> {
         })
 }
 
-/// How long one API call of `msg watch` waits for a message, in milliseconds. Then `msg watch`
-/// calls again.
+/// The time that one API call of `msg watch` waits for a message, in milliseconds. After that time
+/// `msg watch` calls again.
 const WATCH_TIMEOUT_MS: u64 = 60_000;
 
 /// Runs `regatta msg`.
@@ -260,8 +263,8 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
     }
 }
 
-/// Connects without a timeout on this side, because the daemon ends the call after the time that
-/// the call names.
+/// Connects without a timeout in this client, because the daemon ends the call after the waiting
+/// time that the call contains.
 fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> {
     Client::connect(&app.data_dir()?, app.global.server.clone(), None)
 }
@@ -309,8 +312,8 @@ fn wait_call(
     })
 }
 
-/// Prints messages as they arrive. Each call asks for messages after the last printed one, so none
-/// is printed twice.
+/// Prints messages as they arrive. Each call asks for messages after the last printed message, so
+/// no message is printed twice.
 fn watch_messages(
     app: &CommandContext,
     filter: MessageFilterArgs,

@@ -11,8 +11,8 @@ use crate::output::CommandResult;
 pub(crate) fn print_sign_in_url(app: &CommandContext) -> CommandResult {
     let reply: CallReply<SignInView> = app.call(call::Open(input::EmptyInput {}))?;
     let mut sign_in = reply.data;
-    // With `--server`, use that address: the daemon does not know by which address this machine
-    // reaches it.
+    // With `--server`, print the address given there, because the daemon does not know the address
+    // by which this machine reaches it.
     if let Some(server) = &app.global.server {
         sign_in.url = format!("{}/#{}", server.trim_end_matches('/'), sign_in.code);
     }

@@ -12,7 +12,7 @@ use crate::plan;
 pub(crate) enum PlanCommand {
     /// Check a plan and report problems by line and column, without starting it
     Check {
-        /// Plan file (TOML or JSON); - reads standard input
+        /// Plan file to check (TOML or JSON); - reads standard input
         file: PathBuf,
     },
 }
@@ -24,7 +24,7 @@ pub(crate) fn plan(app: &CommandContext, command: &PlanCommand) -> CommandResult
     }
 }
 
-/// Checks a plan file and prints all its problems. No daemon and no repository is needed.
+/// Checks a plan file and prints all its problems. Needs neither a daemon nor a repository.
 fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
     let (source, found) = plan::check_plan(file)?;
     let next = if found.problems.is_empty() {

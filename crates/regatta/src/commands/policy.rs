@@ -1,4 +1,5 @@
-//! The command `policy`, which manages the rules about what agents may do without asking.
+//! The command `policy`, which manages the rules that answer agents' permission requests without a
+//! person.
 
 use clap::{Subcommand, ValueEnum};
 use regatta_api::{call, input};
@@ -13,9 +14,9 @@ use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_e
 pub(crate) enum PolicyCommand {
     /// List the policy rules
     List,
-    /// Add a policy rule
+    /// Add a policy rule, which answers permission requests without a person
     Add {
-        /// What happens to a matching request: allow or deny it, or ask a person
+        /// Answer to matching permission requests: allow or deny, or ask to let a person decide
         #[arg(value_enum)]
         effect: RuleEffectArg,
         /// Kind of tool to match: read, edit, delete, move, search, execute, think, fetch,
@@ -31,7 +32,8 @@ pub(crate) enum PolicyCommand {
         /// Web address to match, such as `https://docs.rs/*`; * matches anything
         #[arg(long)]
         url: Option<String>,
-        /// Whose requests to match: T7 (a task), M3 (a mission), agent:NAME, leads, workers or all
+        /// Sender of the requests to match: T7 (a task), M3 (a mission), agent:NAME, leads, workers
+        /// or all
         #[arg(long = "for", default_value = "all")]
         scope: String,
     },
@@ -115,7 +117,7 @@ pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandRes
     }
 }
 
-/// Parses the value of `policy add --for`, which says whose requests a rule matches.
+/// Parses the value of `policy add --for`, the senders whose requests a rule matches.
 fn parse_rule_scope(text: &str) -> Result<policy::RuleScope, CommandError> {
     use regatta_core::agent::Role;
     let bad = || {

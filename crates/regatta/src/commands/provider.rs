@@ -83,8 +83,8 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
             let Some(fix) = line.fix.as_deref() else {
                 continue;
             };
-            // Several presets (known ways to run a program) can need the same fix, so print it
-            // once.
+            // Several presets (known ways to run a program) can need the same fix, so print the fix
+            // only once.
             let same: Vec<&str> = installed[at..]
                 .iter()
                 .filter(|other| other.fix.as_deref() == Some(fix))

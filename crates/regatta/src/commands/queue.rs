@@ -17,8 +17,8 @@ use crate::output::{CommandResult, first_line, format_age, format_table, usage_e
 pub(crate) struct QueueArgs {
     #[command(subcommand)]
     pub(crate) command: Option<QueueCommand>,
-    /// Show for every branch whether it was merged, its conflicts, and how often an agent had to
-    /// fix them
+    /// Show the merge status of every branch: merged or not, its conflicts, and the number of times
+    /// that an agent had to fix them
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -26,18 +26,19 @@ pub(crate) struct QueueArgs {
 /// The subcommands of `regatta queue`. Without a subcommand, the queue is shown.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Hold the queue: running checks of merged work finish, and nothing new starts or lands
+    /// Hold the queue: checks that already run on merged work finish, but no new check starts and
+    /// nothing lands
     Hold {
         /// Reason to show to the people whose work waits
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
-        /// Not supported: the whole queue is held, not one task
+        /// Names are not accepted, because the command holds the whole queue and not one task
         #[arg(hide = true)]
         unexpected: Vec<String>,
     },
     /// Release the queue, so that work lands again
     Release,
-    /// Accept the trunk as it is, although it differs from what Regatta landed
+    /// Accept the present trunk, although it differs from the commits that Regatta landed
     Accept,
 }
 
@@ -237,13 +238,13 @@ fn draw_merges(queue: &QueueView) -> String {
     )
 }
 
-/// One branch of the merge status table.
+/// One row of the merge status table, which describes one branch with finished work.
 pub(crate) struct MergeRow {
     pub(crate) branch: String,
     pub(crate) status: String,
     pub(crate) conflicts: usize,
-    /// The number of conflicts that were resolved by file ownership: the version of the task that
-    /// owns the file won.
+    /// The number of conflicts that were resolved by file ownership: Regatta used the version of
+    /// the task that owns the file.
     pub(crate) settled_by_ownership: usize,
     pub(crate) fixups: u32,
 }
@@ -297,8 +298,8 @@ pub(crate) fn unpushed_text(unpushed: Option<&Unpushed>) -> String {
     )
 }
 
-/// Returns `sentence`, which says how the trunk differs from what Regatta landed, as a warning
-/// line, or an empty text.
+/// Returns a warning line with `sentence`, which describes how the trunk differs from the commits
+/// that Regatta landed. Returns an empty text if there is no difference.
 pub(crate) fn trunk_difference_text(sentence: Option<&str>) -> String {
     sentence.map_or_else(String::new, |sentence| {
         format!("! {}\n", first_line(sentence))

@@ -18,10 +18,11 @@ use crate::output::{
 pub(crate) struct ReplayArgs {
     /// Mission to show, such as M3
     pub(crate) mission: MissionId,
-    /// Revision at which to show the mission (default: show its history and its present state)
+    /// Revision (number of an event) at which to show the mission (default: show its history and
+    /// its present state)
     #[arg(long, value_name = "REVISION", conflicts_with = "step")]
     pub(crate) at: Option<u64>,
-    /// Show the mission as it was after each of its events, one after the other
+    /// Show the state of the mission after each of its events, one event after the other
     #[arg(long)]
     pub(crate) step: bool,
 }

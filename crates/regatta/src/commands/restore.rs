@@ -16,14 +16,15 @@ pub(crate) struct RestoreArgs {
     pub(crate) file: PathBuf,
 }
 
-/// Runs `regatta restore`. This process replaces the database itself, so no daemon may use it.
+/// Runs `regatta restore`. This process replaces the database itself, so no daemon may use the
+/// database.
 pub(crate) fn restore(app: &CommandContext, file: &Path) -> CommandResult {
     let data_dir = app.data_dir()?;
     if Client::find(&data_dir, app.timeout())?.is_some() {
         return Err(command_error(
             "in_use",
             "the daemon is running and uses the database that would be replaced",
-            "stop it first: regatta down",
+            "stop the daemon first: regatta down",
         ));
     }
     crate::daemon::DataDir::new(&data_dir).create()?;

@@ -18,15 +18,15 @@ pub(crate) struct ReviseArgs {
     /// Instructions for the agent, in words
     #[arg(value_name = "TEXT", required_unless_present_any = ["message", "comment"])]
     pub(crate) words: Vec<String>,
-    /// Paragraph of instructions; may be repeated
+    /// Paragraph of instructions for the agent; may be repeated
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Vec<String>,
-    /// Comment on a line of the finished work, PATH:LINE:TEXT; may be repeated
+    /// Comment on a line of the finished work, in the form PATH:LINE:TEXT; may be repeated
     #[arg(long, value_name = "PATH:LINE:TEXT")]
     pub(crate) comment: Vec<CommentArg>,
 }
 
-/// A comment on one line of the finished work, from `--comment`.
+/// A person's comment on one line of the finished work, from `--comment`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommentArg {
     pub(crate) path: String,

@@ -18,7 +18,7 @@ use crate::plan;
 pub(crate) enum RuleCommand {
     /// List the standing rules
     List,
-    /// Show which standing rules match a task, or a change that you describe
+    /// Show which standing rules match a task, or match a change that you describe with options
     Test(RuleTestArgs),
     /// Add a standing rule to regatta.toml and apply it to the project
     Add(Box<RuleAddArgs>),
@@ -26,7 +26,7 @@ pub(crate) enum RuleCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RuleTestArgs {
-    /// Task to test; its type and files are used
+    /// Task to test, whose type and files are used
     pub(crate) task: Option<TaskId>,
     /// Type of the work, if no task is given
     #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
@@ -131,7 +131,7 @@ fn test_rule(app: &CommandContext, args: RuleTestArgs) -> CommandResult {
     let files = plan::expand_patterns(&args.files).map_err(|message| {
         usage_error(
             message,
-            "write paths or patterns inside the repository, such as src/**",
+            "write the files as paths or patterns inside the repository, such as src/**",
         )
     })?;
     let client = app.client()?;
@@ -172,7 +172,7 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         files: plan::expand_patterns(&args.files).map_err(|problem| {
             usage_error(
                 problem,
-                "write paths or patterns inside the repository, such as src/**",
+                "write the files as paths or patterns inside the repository, such as src/**",
             )
         })?,
         pattern: args.pattern.clone(),
@@ -205,11 +205,10 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         .iter()
         .any(|standing_rule| standing_rule.name == rule.name)
     {
-        let what = format!("a rule named {:?} already exists", rule.name);
         return Err(Problem::new(
             409,
             "already_exists",
-            what,
+            format!("a standing rule named {:?} already exists", rule.name),
             "choose another name, or edit the rule in regatta.toml",
         )
         .into());

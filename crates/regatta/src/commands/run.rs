@@ -41,17 +41,18 @@ use crate::{output, plan, run_progress, settings};
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into
-    /// a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
+    /// a plan first; omit the plan to run the tasks that already wait (after a confirmation, or
+    /// with --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
     /// Plan file (TOML or JSON); - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "from_wave", "resume"])]
     pub(crate) from: Option<PathBuf>,
-    /// Team whose workers do the tasks; it is launched if it does not run
+    /// Team whose workers do the tasks; the team is launched if it does not run
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
     pub(crate) team: Option<TeamName>,
-    /// Maximum cost in US dollars, such as 2.50; at the limit nothing more starts, and the inbox
-    /// tells you
+    /// Maximum cost in US dollars, such as 2.50; at the limit no more work starts, and an inbox
+    /// item tells you
     #[arg(long, value_name = "DOLLARS", value_parser = crate::commands::budget::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
     /// Agent that turns a goal into a plan (default: the first agent of the run)
@@ -67,10 +68,10 @@ pub(crate) struct RunArgs {
     #[arg(long, requires = "from_wave")]
     pub(crate) quest: Option<String>,
     /// Command that must succeed when a task of the wave file has passed its checks; {id} and
-    /// {quest} are replaced
+    /// {quest} in it are replaced by the ids of the task and its quest
     #[arg(long, value_name = "CMD", requires = "from_wave")]
     pub(crate) ratchet: Option<String>,
-    /// Wait until nothing more can happen without a person; the exit code tells the outcome
+    /// Wait until no task can continue without a person; the exit code tells the outcome
     #[arg(long)]
     pub(crate) wait: bool,
     /// Order of the tasks: flow starts each task as soon as it is ready (the default unless
@@ -80,7 +81,8 @@ pub(crate) struct RunArgs {
     /// Maximum number of tasks that agents work on at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
-    /// Run tasks that change the same files at the same time; the landing queue merges their work
+    /// Run tasks at the same time even if they change the same files; the landing queue merges
+    /// their work
     #[arg(long, alias = "worktrees", overrides_with = "no_worktrees")]
     pub(crate) isolate: bool,
     /// Run tasks that change the same files one after the other (the default)
@@ -93,8 +95,8 @@ pub(crate) struct RunArgs {
     /// Land each task as its own commit (the default unless the plan or regatta.toml changes it)
     #[arg(long, overrides_with = "wave_commits")]
     pub(crate) per_task_commits: bool,
-    /// First let agents find the files of tasks that list no files; otherwise such tasks do not
-    /// start
+    /// Before the run, let agents find the files of tasks that list no files; without this option
+    /// such tasks do not start
     #[arg(long, conflicts_with_all = ["plan_only", "resume"])]
     pub(crate) fill_manifests: bool,
     /// Agents that do the tasks, such as claude-1,codex-1; the agent "scripted" always exists
@@ -169,8 +171,8 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         serial: vec![],
     };
     if let (Some(work), true) = (&planned_work, args.plan_only) {
-        // `--plan-only` does not start a daemon. Only if one is running, it also checks the agents
-        // and the trunk.
+        // With `--plan-only`, do not start a daemon. If a daemon is already running, check the
+        // agents and the trunk too.
         if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
             check_agents(&client, args, work)?;
             if let Some(project) = app.project(&client)? {
@@ -191,15 +193,15 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     }
     let client = app.client()?;
     let Some(project) = app.project(&client)? else {
-        // If the directory is not a usable git repository, report that error, because it is more
-        // helpful than the next one.
+        // If the directory is not a usable git repository, report that error first, because it is
+        // more helpful than the error that would follow.
         let git = crate::composition::git_adapter(&app.data_dir()?);
         regatta_engine::ports::git::Git::inspect(&git, &app.working_dir()?)
             .map_err(|error| command_error(error.code, error.message, error.hint))?;
         return Err(command_error(
             "no_project",
             "this repository is not a project of Regatta yet",
-            "set it up: regatta init",
+            "make the repository a project: regatta init",
         ));
     };
     let settings = settings::resolve_all(&app.working_dir()?)?;
@@ -326,7 +328,7 @@ fn goal_plan(
         command_error(
             "no_project",
             "this repository is not a project of Regatta yet",
-            "set it up: regatta init",
+            "make the repository a project: regatta init",
         )
     })?;
     launch_team(app, &client, args)?;
@@ -349,7 +351,7 @@ fn uses_wave_commits(
 }
 
 /// Returns patterns for the packages on which only one task works at a time. The daemon computes
-/// the same; the preview needs them to show the order of the tasks.
+/// the same patterns. Here the preview needs them to show the order of the tasks.
 fn serial_packages(
     app: &CommandContext,
     client: &Client,
@@ -364,7 +366,8 @@ fn serial_packages(
     let Some(repo) = crate::commands::project_repo(view) else {
         return Ok(vec![]);
     };
-    // A repository on another machine cannot be read here, so the preview shows no serial packages.
+    // A repository on another machine cannot be read here, so the preview shows no serial packages
+    // (on which only one task works at a time).
     let Ok(paths) = crate::composition::git_adapter(&app.data_dir()?).paths_at_tip(&repo) else {
         return Ok(vec![]);
     };
@@ -374,7 +377,8 @@ fn serial_packages(
         command_error(
             "bad_config",
             error.to_string(),
-            "correct serial_packages under [run] in regatta.toml; docs/settings.md explains it",
+            "correct serial_packages under [run] in regatta.toml; docs/settings.md explains the \
+             setting",
         )
     })
 }
@@ -387,8 +391,8 @@ fn warn_if_behind(app: &CommandContext, client: &Client, project: &ProjectName) 
     let Some(repo) = view.and_then(crate::commands::project_repo) else {
         return Ok(());
     };
-    // A repository on another machine cannot be read here. The daemon checks the same before each
-    // task starts.
+    // A repository on another machine cannot be read here, so skip the warning. The daemon makes
+    // the same check before each task starts.
     let Ok(facts) = crate::composition::git_adapter(&app.data_dir()?).trunk_facts(&repo) else {
         return Ok(());
     };
@@ -432,7 +436,7 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
             command_error(
                 "no_such_mission",
                 "there is no open mission to resume",
-                "start one: regatta run PLAN.toml",
+                "start a mission: regatta run PLAN.toml",
             )
         })?
     } else {
@@ -441,7 +445,7 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
             .map_err(|error: regatta_core::ids::BadName| {
                 usage_error(
                     error.to_string(),
-                    "name the mission by its id: regatta run --resume M3",
+                    "give the id of the mission: regatta run --resume M3",
                 )
             })?
     };
@@ -453,8 +457,8 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
     follow_or_report(app, &client, args, reply, after)
 }
 
-/// Warns about uncommitted changes in the person's checkout, because work on the same files cannot
-/// land before they are committed or stashed.
+/// Warns about uncommitted changes in the person's checkout, because agents' work on the same files
+/// cannot land before the person commits or stashes the changes.
 fn warn_if_dirty(app: &CommandContext) {
     let Ok((dir, data_dir)) = app
         .working_dir()

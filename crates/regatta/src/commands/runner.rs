@@ -1,5 +1,5 @@
-//! The command `runner`, which runs agents on this machine for a daemon on another one, and lists,
-//! drains and removes such runners.
+//! The command `runner`, which runs agents on this machine for a daemon on another machine, and
+//! lists, drains and removes runners.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct RunnerArgs {
     /// of them
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
-    /// Time that running work gets to finish when the runner is stopped, in milliseconds
+    /// Maximum time that running work has for finishing when the runner is stopped, in milliseconds
     #[arg(
         long,
         value_name = "MS",
@@ -52,7 +52,7 @@ pub(crate) struct RunnerArgs {
 pub(crate) enum RunnerCommand {
     /// List runners
     List,
-    /// Give a runner no new tasks; it exits when its running tasks have ended
+    /// Give a runner no new tasks, so that it exits when its running tasks have ended
     Drain {
         /// Runner to drain, such as build-box
         name: RunnerName,
@@ -130,14 +130,14 @@ fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult 
     let server = app.global.server.clone().ok_or_else(|| {
         usage_error(
             "a runner needs the address of the daemon that it works for",
-            "add it: regatta runner --server http://HOST:PORT --token-file FILE",
+            "add the address: regatta runner --server http://HOST:PORT --token-file FILE",
         )
     })?;
     let file = runner_args.token_file.ok_or_else(|| {
         usage_error(
             "a runner needs an access token for the daemon",
-            "create a token on the daemon's machine: regatta token add NAME --scope runner; \
-                 then add --token-file FILE",
+            "create a token on the daemon's machine: regatta token add NAME --scope runner; store \
+             the token in a file and add --token-file FILE",
         )
     })?;
     let token = std::fs::read_to_string(&file).map_err(|error| {
@@ -145,7 +145,10 @@ fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult 
             "create a token on the daemon's machine: regatta token add NAME --scope runner > FILE";
         command_error(
             "no_token",
-            format!("could not read the token in {}: {error}", file.display()),
+            format!(
+                "could not read the access token from the file {}: {error}",
+                file.display()
+            ),
             hint,
         )
     })?;
@@ -166,7 +169,8 @@ fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult 
     runner::run_runner(&app.output, &app.data_dir()?, settings)
 }
 
-/// Returns this machine's host name as the name of the runner. Fails if it is not a valid name.
+/// Returns this machine's host name as the name of the runner. Fails if the host name is not a
+/// valid name of a runner.
 fn default_runner_name() -> Result<RunnerName, CommandError> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()

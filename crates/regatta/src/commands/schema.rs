@@ -8,8 +8,8 @@ use crate::output::{CommandResult, command_error, format_table, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// Schema to print: an API call such as task.add, or plan or config for these files; omit it to
-    /// list all
+    /// Schema to print: the name of an API call, such as task.add, or plan or config for these
+    /// files; omit the name to list all schemas
     pub(crate) kind: Option<String>,
 }
 

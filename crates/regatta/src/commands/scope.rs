@@ -1,4 +1,4 @@
-//! The command `scope`, which lists changes that tasks made to files that they had not declared.
+//! The command `scope`, which lists changes that tasks made outside of their declared files.
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{EscapeView, TaskView};
@@ -16,11 +16,12 @@ pub(crate) struct ScopeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScopeCommand {
-    /// List scope escapes: changes to files that the task did not declare
+    /// List scope escapes: changes that tasks made outside of their declared files
     List,
-    /// Create a follow-up task for a scope escape
+    /// Create a follow-up task for a scope escape (a change outside of a task's declared files)
     FollowUp {
-        /// Scope escape for which to create a task, such as T3.1
+        /// Scope escape (a change outside of a task's declared files) for which to create a task,
+        /// such as T3.1
         id: String,
     },
 }

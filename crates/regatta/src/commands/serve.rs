@@ -23,11 +23,11 @@ pub(crate) struct ListenArgs {
     /// File with the private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Further host name under which the daemon is reached, such as regatta.example.com; may be
-    /// repeated
+    /// Additional host name by which other machines reach the daemon, such as regatta.example.com;
+    /// may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Allow an address that other machines can reach without TLS
+    /// Allow connections without TLS on an address that other machines can reach
     #[arg(long)]
     pub(crate) insecure_listen: bool,
     /// Directory to serve the web page from, for developing the page
@@ -39,7 +39,7 @@ impl ListenArgs {
     /// Returns these options as arguments of `regatta serve`, for the daemon that `up` starts.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
-        // The daemon runs in another directory, so relative paths become absolute.
+        // Make relative paths absolute, because the daemon runs in another directory.
         let absolute = |path: &PathBuf| {
             std::path::absolute(path)
                 .unwrap_or_else(|_| path.clone())

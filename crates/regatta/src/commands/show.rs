@@ -21,8 +21,8 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// What to show: a task (T21), an attempt (A5), a mission (M3), a request (Q7) or an agent's
-    /// name
+    /// Id of the thing to show: a task (T21), an attempt (A5), a mission (M3), a request (Q7) or an
+    /// agent's name
     pub(crate) id: String,
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
     let reply: CallReply<serde_json::Value> =
         app.call_as(&Call::Show(input::IdInput { id: id.into() }))?;
     let data = reply.data;
-    // The id may name any kind of thing, so the fields of the answer tell which kind it is.
+    // The id may belong to any kind of thing, so find out the kind from the fields of the answer.
     if data.get("asked_wall").is_some() {
         let approval: Approval = parse_data(data.clone())?;
         app.output.print_answer(
@@ -83,7 +83,8 @@ pub(crate) fn parse_data<T: serde::de::DeserializeOwned>(
         command_error(
             "bug",
             format!("could not read the daemon's answer: {error}"),
-            "the daemon may have another version; restart it: regatta up --restart",
+            "the daemon may have another version than this command; restart the daemon: regatta up \
+             --restart",
         )
     })
 }
@@ -314,7 +315,8 @@ fn answer_text(answer: &RequestAnswer) -> String {
 
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
-    // A lead's own turns run as a task too. That task lands nothing, so it is left out.
+    // Leave out the task in which the lead (the planning agent) itself runs, because that task
+    // lands nothing.
     let work: Vec<&TaskView> = mission
         .tasks
         .iter()

@@ -13,7 +13,8 @@ use crate::commands::provider::find_presets;
 use crate::commands::run::confirm::confirm;
 use crate::output::CommandError;
 
-/// An agent that `init` could add, and the preset (known program settings) that it would use.
+/// An agent that `init` could add, and the preset (the settings of a known program) that the agent
+/// would use.
 #[derive(Debug, PartialEq, Eq)]
 struct StarterAgent {
     name: String,
@@ -26,7 +27,7 @@ impl StarterAgent {
     }
 }
 
-/// What [`propose`] did.
+/// The outcome of proposing agents to a person with [`propose`].
 #[derive(Default)]
 pub(super) struct ProposalOutcome {
     /// The names of the agents that were added.
@@ -35,8 +36,9 @@ pub(super) struct ProposalOutcome {
     pub(super) commands: Vec<String>,
 }
 
-/// Proposes agents if none exists besides scripted agents. In a terminal it asks the person; with
-/// `--yes` it adds all of them. Otherwise it adds none and returns the commands that add them.
+/// Proposes agents if no agent exists besides scripted agents. Asks the person in a terminal, and
+/// adds all proposed agents with `--yes`. Otherwise adds no agent, and returns the commands that
+/// add the agents.
 pub(super) fn propose(
     app: &CommandContext,
     client: &Client,
@@ -71,7 +73,7 @@ pub(super) fn propose(
     Ok(outcome)
 }
 
-/// Adds an agent exactly as the printed command would.
+/// Adds an agent exactly as the printed command `regatta agent add` would.
 fn add(client: &Client, starter: &StarterAgent) -> Result<(), CommandError> {
     let command = starter.command();
     let request = request_of_command(&command)?;

@@ -1,4 +1,5 @@
-//! The command `status`, which shows what every agent is doing, and `regatta` without a command.
+//! The command `status`, which shows the present state of all agents and tasks, and the program
+//! `regatta` without a command.
 
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
@@ -11,15 +12,16 @@ use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::output::{CommandError, CommandResult, Output, first_line, format_age, format_table};
 
-/// Where `regatta` was started, if that is not a project of a running daemon.
+/// The kind of directory in which `regatta` was started, if the directory belongs to no project of
+/// a running daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 enum StartingPoint {
-    /// A directory outside of any git repository.
+    /// The directory is outside of any git repository.
     NoRepository,
-    /// A git repository that is not a project of Regatta yet.
+    /// The directory is in a git repository that is not a project of Regatta yet.
     NewRepository,
-    /// A repository with a `regatta.toml`, but no daemon runs.
+    /// The directory is in a repository with a `regatta.toml`, but no daemon runs.
     StoppedDaemon,
 }
 
@@ -46,8 +48,8 @@ impl StartingPoint {
     }
 }
 
-/// Runs `regatta` without a command: prints the status inside a project. Elsewhere it prints what
-/// kind of directory this is, and the command to type next.
+/// Runs `regatta` without a command: prints the status inside a project. Elsewhere prints the kind
+/// of directory, and the command to type next.
 pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
     let data_dir = app.data_dir()?;
     let client = Client::find(&data_dir, app.timeout())?;
@@ -156,7 +158,8 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             format!("{} in the backlog · ", counts.backlog)
         };
         let mut text = format!(
-            "{} working · {} waiting · {backlog}{} need you · queue {} · {} done · {failed}{spent}{}\n",
+            "{} working · {} waiting · {backlog}{} need you · queue {} · {} done · \
+             {failed}{spent}{}\n",
             counts.working,
             counts.waiting,
             counts.needs_you,
@@ -303,8 +306,8 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
     // Format the rows of all groups as one table, so that their columns are aligned.
     let mut rows = task_rows(out, &tasks);
     for (row, task) in rows.iter_mut().zip(&tasks) {
-        // Show the agent's question in the last column, because it is more helpful than the state
-        // "needs you".
+        // Show the agent's question in the last column, because the question is more helpful than
+        // the state "needs you".
         if let (Some(inbox), Some(doing)) = (
             inbox_items
                 .iter()

@@ -11,10 +11,10 @@ use crate::output::{CommandError, CommandResult};
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Task, attempt, agent, mission or run of a hook to stop, such as T7, A5 or M3; omit it to
+    /// Task, attempt, agent, mission or run of a hook to stop, such as T7, A5 or M3; omit the id to
     /// stop every mission
     pub(crate) id: Option<String>,
-    /// Start the stopped work again at once, in a new attempt
+    /// Start the stopped work again at once, in a new attempt (run of an agent)
     #[arg(long, requires = "id", conflicts_with = "drain")]
     pub(crate) again: bool,
     /// Let running work finish, and start nothing new
@@ -130,7 +130,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
 }
 
 /// Returns a line about attempts that still run after every mission was stopped, because their
-/// tasks belong to no mission. Returns an empty text if there are none.
+/// tasks belong to no mission. Returns an empty text if there are no such attempts.
 fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
         client.call(call::Status(input::ProjectFilter { project: None }))?;

@@ -17,7 +17,7 @@ use crate::output::{CommandError, CommandResult, command_error, first_line};
 pub(crate) struct TakeoverArgs {
     /// Task to take over, such as T7
     pub(crate) id: TaskId,
-    /// Start the agent's own program and continue its session by hand
+    /// Start the agent's own program in this terminal, and continue the agent's session by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) session: bool,
     /// Command to start in the workspace instead of a shell
@@ -26,7 +26,7 @@ pub(crate) struct TakeoverArgs {
 }
 
 /// Runs `regatta takeover`: starts a shell, a given command or the agent's own program in the
-/// task's workspace. An agent that works on the task is paused meanwhile.
+/// task's workspace. Pauses an agent that works on the task until the person has finished.
 pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
     let task = args.id;
     let client = app.client()?;
@@ -97,7 +97,10 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     let status = status.map_err(|error| {
         command_error(
             "io",
-            format!("could not start {}: {error}", program.to_string_lossy()),
+            format!(
+                "could not start the program {program}: {error}",
+                program = program.to_string_lossy()
+            ),
             "name another program after --",
         )
     })?;
@@ -132,8 +135,8 @@ struct SessionCommand {
     env: Vec<(String, std::ffi::OsString)>,
 }
 
-/// Returns how to start the program that last worked on a task so that it continues its last
-/// session.
+/// Returns the command that starts the program that last worked on a task, so that the program
+/// continues its last session.
 fn session_command(
     app: &CommandContext,
     client: &crate::client::Client,
@@ -149,7 +152,7 @@ fn session_command(
     let Some((attempt, session)) = last else {
         return Err(command_error(
             "no_session",
-            format!("{task} has no session to continue, because no program has reported one"),
+            format!("{task} has no session to continue, because no program has reported a session"),
             hint,
         ));
     };
@@ -186,7 +189,8 @@ fn session_command(
     })
 }
 
-/// Pauses the agent that works on a task, and waits until its present turn has ended.
+/// Pauses the agent that works on a task, and waits until the agent's current turn (a prompt and
+/// its answer) has ended.
 fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult {
     let task = view.task.id;
     let can_wait = view
@@ -197,7 +201,7 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
         return Err(command_error(
             "cannot_wait",
             format!("the program that works on {task} cannot be paused"),
-            format!("wait until it has ended, or stop it: regatta stop {task}"),
+            format!("wait until the program has ended, or stop the task: regatta stop {task}"),
         ));
     }
     let request = input::IdWithText {
@@ -230,7 +234,9 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
                 let hint = format!("stop it instead: regatta stop {task}");
                 return Err(command_error(
                     "cannot_wait",
-                    format!("the agent that works on {task} did not stop its turn within 15 s"),
+                    format!(
+                        "the agent that works on {task} did not end its current turn within 15 s"
+                    ),
                     hint,
                 ));
             }

@@ -34,10 +34,10 @@ pub(crate) enum TaskCommand {
         /// List ended tasks too
         #[arg(long)]
         all: bool,
-        /// Only tasks with these statuses, such as pending,in_progress
+        /// List only tasks with these statuses, such as pending,in_progress
         #[arg(long, value_delimiter = ',')]
         status: Vec<String>,
-        /// Only tasks of this mission, such as M3
+        /// List only tasks of this mission, such as M3
         #[arg(long)]
         mission: Option<String>,
         /// Maximum number of tasks to list; 0 lists all
@@ -69,7 +69,7 @@ pub(crate) enum TaskCommand {
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
     },
-    /// Cancel a task, so that nobody works on it any more
+    /// Cancel a task, so that no agent works on it in the future
     Cancel {
         /// Task to cancel
         id: TaskId,
@@ -91,32 +91,33 @@ pub(crate) enum TaskCommand {
         /// Create no workspace if the task asks only for a report
         #[arg(long)]
         no_workspace: bool,
-        /// Take the task although Regatta starts this agent, to do the work by hand
+        /// Take the task to do the work by hand, although Regatta itself starts this agent's
+        /// program
         #[arg(long)]
         by_hand: bool,
     },
-    /// Report what an attempt (a run of an agent on a task) is doing
+    /// Report the present activity of an attempt (a run of an agent on a task)
     Progress {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// What the attempt is doing, in one line
+        /// Present activity of the attempt (run of an agent on a task), in one line
         text: Option<String>,
     },
-    /// Finish an attempt and submit its work
+    /// Finish an attempt (run of an agent on a task) and submit its work
     Finish {
         #[command(flatten)]
         attempt: AttemptArgs,
         /// Summary of the result
         #[arg(long)]
         output: Option<String>,
-        /// Say that the task needs no change
+        /// Report that the task needs no change
         #[arg(long)]
         not_needed: bool,
         /// Fact that the agent learned and that helps later tasks; may be repeated
         #[arg(long = "learned", value_name = "TEXT")]
         learnings: Vec<String>,
     },
-    /// Give up an attempt that cannot finish the task
+    /// Give up an attempt (run of an agent on a task) that cannot finish the task
     Fail {
         #[command(flatten)]
         attempt: AttemptArgs,
@@ -129,11 +130,12 @@ pub(crate) enum TaskCommand {
         /// Plan file to read (TOML or JSON); with --beads, an issue file such as
         /// .beads/issues.jsonl
         file: PathBuf,
-        /// Read issues of the tracker beads: add new tasks and update changed ones
+        /// Read issues of the tracker beads: add tasks for new issues, and update the tasks of
+        /// changed issues
         #[arg(long)]
         beads: bool,
     },
-    /// Print the open tasks as a plan file
+    /// Print the open tasks of the project as a plan file
     Export {
         /// Export ended tasks too
         #[arg(long)]
@@ -141,7 +143,8 @@ pub(crate) enum TaskCommand {
         /// Write the tasks as issues of the tracker beads
         #[arg(long)]
         beads: bool,
-        /// Issue file of beads to update instead of printing; other fields in it are kept
+        /// Issue file of the tracker beads to update (default: print the issues); other fields in
+        /// the file are kept
         #[arg(requires = "beads")]
         file: Option<PathBuf>,
     },
@@ -151,10 +154,10 @@ pub(crate) enum TaskCommand {
 pub(crate) struct AttemptArgs {
     /// Task of the attempt
     pub(crate) id: TaskId,
-    /// Attempt that reports, such as A5
+    /// Attempt (run of an agent on a task) that reports, such as A5
     #[arg(long, env = "REGATTA_ATTEMPT", hide_env = true)]
     pub(crate) attempt: AttemptId,
-    /// Token of the attempt, as task poll printed it
+    /// Token of the attempt, as regatta task poll printed it
     #[arg(long, env = "REGATTA_ATTEMPT_TOKEN", hide_env = true)]
     pub(crate) token: u64,
 }
@@ -188,12 +191,14 @@ pub(crate) fn parse_manifest(
     plan::expand_patterns(files).map_err(|message| {
         usage_error(
             message,
-            "write paths relative to the top of the repository, such as src/a.rs,web/**",
+            "write the files as paths relative to the top of the repository, such as \
+             src/a.rs,web/**",
         )
     })
 }
 
-/// Prints what a command did with a task (`verb`), the task's new state, and why the task waits.
+/// Prints the effect of a command on a task (`verb`), the task's new state, and the reason why the
+/// task waits.
 pub(crate) fn print_task(
     app: &CommandContext,
     kind: &str,
@@ -355,9 +360,9 @@ fn list_tasks(
                 .find(|task_status| task_status.name() == text);
             found.ok_or_else(|| {
                 usage_error(
-                    format!("{text:?} is not a status"),
+                    format!("{text:?} is not a status of a task"),
                     format!(
-                        "use one of: {}",
+                        "use one of these statuses: {}",
                         TaskStatus::ALL.map(TaskStatus::name).join(", ")
                     ),
                 )
@@ -388,8 +393,8 @@ fn list_tasks(
         })
 }
 
-/// Returns the rows of a task table: id, state, subject, agent, age, and what the task does or why
-/// it waits.
+/// Returns the rows of a task table: id, state, subject, agent, age, and the present activity of
+/// the task or the reason why it waits.
 pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
         .iter()

@@ -36,7 +36,7 @@ pub(crate) enum TeamSubcommand {
         /// File with the team's settings (default: team.toml)
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Team to change, if the file has no name
+        /// Name of the team to change, if the file contains no name
         name: Option<TeamName>,
     },
     /// List teams
@@ -45,7 +45,8 @@ pub(crate) enum TeamSubcommand {
         #[arg(long)]
         deleted: bool,
     },
-    /// Show a team's members: what was requested, what was decided at the launch, and what runs now
+    /// Show a team's members: the requested settings, the settings that were chosen at the launch,
+    /// and the present state
     Show {
         /// Name of the team, such as dev
         name: TeamName,
@@ -55,8 +56,8 @@ pub(crate) enum TeamSubcommand {
         /// Name of the team, such as dev
         name: TeamName,
     },
-    /// Launch a team: members of the primary lane all at once, then members with a lane of their
-    /// own
+    /// Launch a team: first the members of the primary lane (the main group) all at once, then each
+    /// member that has a lane of its own
     Launch {
         /// Name of the team, such as dev
         name: TeamName,
@@ -73,7 +74,8 @@ pub(crate) enum TeamSubcommand {
         #[command(flatten)]
         wait: LaunchWaitArgs,
     },
-    /// Stop a team: members with a lane of their own first, then those of the primary lane
+    /// Stop a team: first each member that has a lane (group) of its own, then the members of the
+    /// primary lane
     Stop {
         /// Name of the team, such as dev
         name: TeamName,
@@ -84,7 +86,7 @@ pub(crate) enum TeamSubcommand {
         #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "60s")]
         wait: u64,
     },
-    /// Launch a single member again that failed to start or has ended
+    /// Launch a single member again after it failed to start or ended
     Retry {
         /// Name of the team, such as dev
         name: TeamName,
@@ -103,11 +105,11 @@ pub(crate) enum TeamSubcommand {
         /// Name of the team, such as dev
         name: TeamName,
     },
-    /// Write a team's settings and its last launch to a new file
+    /// Write a team's settings and the outcome of its last launch to a new file
     Backup {
         /// Name of the team, such as dev
         name: TeamName,
-        /// File to create; it must not exist yet
+        /// File to create, which must not exist yet
         file: PathBuf,
     },
     /// Restore a team from a backup file
@@ -132,8 +134,8 @@ pub(crate) struct TeamCreateArgs {
     /// File that describes the team (default: team.toml)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
     pub(crate) file: Option<PathBuf>,
-    /// Lead of the team and its provider, such as amy=codex; with amy=codex:scripted the scripted
-    /// agent plays it
+    /// Lead of the team and its provider, such as amy=codex; with amy=codex:scripted, the built-in
+    /// scripted agent runs instead of the provider's program
     #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]")]
     pub(crate) lead: Option<String>,
     /// Member of the team and its provider, such as tom=opencode; may be repeated
@@ -274,8 +276,9 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
 /// The top-level keys of a `team.toml`.
 pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
 
-/// Fails if a team file has unknown keys, because in a file that a person writes they are mistakes.
-/// (Stored teams keep unknown keys, because a newer version may have written them.)
+/// Fails if a team file has unknown keys, because unknown keys in a file that a person wrote are
+/// mistakes. (Stored teams may have unknown keys, because a newer version of Regatta may have
+/// written them.)
 fn check_keys(name: &str, text: &str) -> CommandResult {
     let source = SourceText::new(name, text);
     let root = spanned_value::parse_toml(&source).map_err(|fault| source.error_for(&[fault]))?;
@@ -326,8 +329,8 @@ fn check_table(reader: &mut FieldReader<'_>, node: SpannedValue, kind: &str, kno
     reader.report_unknown(fields, kind, known);
 }
 
-/// Parses the value of `--lead` or `--member`: name, provider and optionally how to run it, such as
-/// `amy=codex:scripted`.
+/// Parses the value of `--lead` or `--member`: name, provider and optionally the way to run the
+/// member, such as `amy=codex:scripted`.
 fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
     let hint =
         "write a name and a provider: amy=codex, or amy=codex:scripted for the scripted agent";
@@ -357,8 +360,8 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
             let name: TeamName = text.parse().map_err(|error: BadName| {
                 usage_error(
                     error.to_string(),
-                    "write a valid name: regatta team create NAME; to read a file: regatta team \
-                     create --file FILE",
+                    "give the team a valid name: regatta team create NAME; to read a file: regatta \
+                     team create --file FILE",
                 )
             })?;
             (Some(name), args.file)
@@ -381,14 +384,14 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
     };
     let name = name.or(file.name).ok_or_else(|| {
         usage_error(
-            "neither the command nor the file names the team",
-            "add it: regatta team create NAME",
+            "neither the command nor the team file contains a name of the team",
+            "add the name: regatta team create NAME",
         )
     })?;
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
-            "this directory belongs to no project, so the team has no project",
+            "the current directory belongs to no project of Regatta, so the team has no project",
             "run the command inside a project's repository, or add --project NAME",
         )
     })?;
@@ -420,7 +423,7 @@ fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> Co
     let file = read_team_file(file)?;
     let team = name.or(file.name).ok_or_else(|| {
         usage_error(
-            "the file does not name a team",
+            "the team file contains no name of a team",
             "add the name: regatta team edit NAME",
         )
     })?;
@@ -622,8 +625,8 @@ fn problem_lines(entry: &LaunchEntry) -> String {
         .notes
         .iter()
         .map(|note| format!("  {}: {}\n", entry.name, first_line(note)));
-    // Print the cause again below the table, because the table cuts long texts and the fix stands
-    // at their end.
+    // Print the cause again below the table, because the table cuts long texts and the fix is at
+    // their end.
     let cause = entry
         .cause
         .as_ref()

@@ -12,7 +12,7 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Create an access token; it is shown only once
+    /// Create an access token, which is shown only once
     Add {
         /// Name of the token, such as ci; changes made with the token are recorded under this name
         name: String,
@@ -26,7 +26,7 @@ pub(crate) enum TokenCommand {
     },
     /// List access tokens
     List,
-    /// Remove an access token; it stops working at once
+    /// Remove an access token, which stops working at once
     Rm {
         /// Name of the token to remove
         name: String,

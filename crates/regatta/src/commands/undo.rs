@@ -12,7 +12,8 @@ use crate::run_progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Task to revert, or its landed commit; omit it to list the work that can be reverted
+    /// Task whose work to revert, or the landed commit of the task; omit the task to list the work
+    /// that can be reverted
     pub(crate) id: Option<String>,
     /// Wait until the revert has landed or has left the queue
     #[arg(long)]

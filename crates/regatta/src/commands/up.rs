@@ -76,7 +76,7 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
 }
 
 /// Returns a line for each bridge that is configured but off, with the reason. For example, a
-/// bridge whose variables were only set in the environment of an earlier daemon is off.
+/// bridge is off if its variables were only set in the environment of an earlier daemon.
 fn disconnected_bridges_text(bridges: &[BridgeView]) -> String {
     let off = bridges
         .iter()
@@ -144,8 +144,8 @@ fn names_text(all: &[String]) -> String {
     }
 }
 
-/// Starts a daemon for a temporary data directory, such as that of the demo. It listens on a free
-/// port.
+/// Starts a daemon for a temporary data directory, such as the demo's directory. The daemon listens
+/// on a free port.
 pub(crate) fn start_separate_daemon(data_dir: &Path) -> Result<Client, CommandError> {
     client::start_daemon(data_dir, &["--listen".into(), "127.0.0.1:0".into()])?;
     Client::connect(data_dir, None, None)

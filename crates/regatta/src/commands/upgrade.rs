@@ -1,7 +1,7 @@
 //! The command `upgrade`: explains how this copy of the program was installed, and how to update it.
 //!
 //! The program never replaces itself and asks no server for new releases. The package manager or
-//! installer that installed it does both.
+//! installer that installed the program does both.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::version;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
-    /// Only explain, which is what the command always does
+    /// Only explain how to update (the command never changes anything, with or without --check)
     #[arg(long)]
     check: bool,
 }
@@ -23,13 +23,13 @@ pub(crate) struct UpgradeArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum InstallMethod {
-    /// Built from a checkout of the source.
+    /// The program was built from a checkout of the source.
     Checkout,
     Cargo,
     Npm,
     Python,
     Debian,
-    /// Installed by the install script, or unpacked from a release by hand.
+    /// The program was installed by the install script, or unpacked from a release by hand.
     Archive,
 }
 
@@ -45,7 +45,7 @@ impl InstallMethod {
         }
     }
 
-    /// Returns the command with which a person updates such a copy.
+    /// Returns the command with which a person updates a copy that was installed in this way.
     fn update_command(self) -> &'static str {
         match self {
             InstallMethod::Checkout => "git pull && cargo build --release",
@@ -72,8 +72,9 @@ struct UpgradeAdvice {
 /// Runs `regatta upgrade`.
 pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult {
     if !args.check {
-        app.output
-            .print_note("this changes nothing: it says what --check says");
+        app.output.print_note(
+            "regatta upgrade changes nothing and prints the same as regatta upgrade --check",
+        );
     }
     let path = std::env::current_exe().map_err(|error| {
         command_error(
@@ -110,8 +111,8 @@ pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult
     })
 }
 
-/// Concludes from the path of a program, and from files beside it, how it was installed. `exists`
-/// tells whether a file exists.
+/// Returns the way in which a program was installed, concluded from the program's path and the
+/// files beside it. `exists` returns true if a file exists.
 fn install_method(program: &Path, exists: &dyn Fn(&Path) -> bool) -> InstallMethod {
     let has_part = |name: &str| program.iter().any(|part| part == name);
     let dir = program.parent().unwrap_or(program);

@@ -19,7 +19,8 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// What to explain: a task (T21), one of its requests (Q7) or landings (L3), or an agent's name
+    /// Id of the thing to explain: a task (T21), a request (Q7) or landing (L3) of a task, or an
+    /// agent's name
     pub(crate) id: String,
 }
 
@@ -83,8 +84,8 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(command),
             ]);
         }
-        // Print only the gates (conditions for the start) that warn. Gates that block are already
-        // among the wait reasons.
+        // Print only the gates (conditions for the start of a task) that warn. Gates that block the
+        // task are already among the wait reasons.
         for gate in why
             .task
             .gates
@@ -183,7 +184,7 @@ fn why_label(word: &str) -> String {
     format!("{word:<5}")
 }
 
-/// Names an activity of a task in one word.
+/// Returns the name of a task's activity, in one word.
 pub(crate) fn activity_label(activity: Activity) -> &'static str {
     match activity {
         Activity::Working => "working",
@@ -318,8 +319,9 @@ fn remedies(
                 );
             }
             Some(WaitKind::Claim) => {
-                // Listing fewer files helps only if another task has claimed files, and not the
-                // trunk or this task.
+                // Suggest to list fewer files only if the task waits for files that another task
+                // has claimed. A wait for the trunk, or for files at the landing, would not become
+                // shorter.
                 let is_files = view
                     .waits
                     .iter()

@@ -1,8 +1,8 @@
 //! Reads and writes the issues of the tracker "beads": one JSON object per line, in
 //! `.beads/issues.jsonl`.
 //!
-//! When it writes an issue back, it keeps the fields that Regatta does not know. This module
-//! handles the text of the file; `commands/task/beads.rs` decides which issues become tasks.
+//! When the module writes an issue back, it keeps the fields that Regatta does not know. This
+//! module handles the text of the file; `commands/task/beads.rs` decides which issues become tasks.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use super::diagnostic::{Diagnostic, SourceText};
 use super::fields::{FieldReader, ISSUE_TYPES, TableFields, WorkFields};
 use super::spanned_value::{self, PlanValue, SpannedValue};
 
-/// Whether an issue in the file is to be worked on.
+/// The state of an issue in the file, which decides if agents may work on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BeadState {
     Open,
     /// Nobody should work on the issue now, so its task goes to the backlog.
     Backlog,
-    /// Somebody works on the issue outside of Regatta, or it is blocked by something that the file
-    /// does not say. The text is the reason, with which its task is paused.
+    /// Somebody works on the issue outside of Regatta, or the issue is blocked for a reason that
+    /// the file does not contain. The text is the reason for which the issue's task is paused.
     Held(String),
     Closed,
 }
 
-/// The prefix of the reason when an import pauses a task. By this prefix a later import knows which
-/// pauses it may end.
+/// The prefix of the reason when an import pauses a task. By this prefix a later import recognizes
+/// the tasks that it may resume.
 pub(crate) const HELD_REASON_PREFIX: &str = "in beads: ";
 
-/// One issue of the file, as far as Regatta uses it.
+/// One issue of the file, with the fields that Regatta uses.
 pub(crate) struct Bead {
     pub(crate) id: String,
     pub(crate) offset: usize,
@@ -37,8 +37,8 @@ pub(crate) struct Bead {
     pub(crate) state: BeadState,
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
-    /// The ids of the issues that must be completed first, each with the byte offset at which the
-    /// file names it.
+    /// The ids of the issues that must be completed before this issue, each with the byte offset at
+    /// which the file names that id.
     pub(crate) blocked_by: Vec<(String, usize)>,
     pub(crate) work: WorkFields,
 }
@@ -50,9 +50,10 @@ pub(crate) struct Beads {
     pub(crate) skipped_lines: usize,
 }
 
-/// The kinds of dependencies in beads that make an issue wait for another one.
+/// The kinds of dependencies in the tracker beads that make an issue wait for another issue.
 const BLOCKING_DEPENDENCIES: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
-/// The kinds of issues in beads that are not work, so that they get no task.
+/// The kinds of issues in the tracker beads that do not describe work, so that no task is created
+/// for them.
 const NON_WORK_TYPES: [&str; 10] = [
     "message",
     "merge-request",
@@ -65,7 +66,7 @@ const NON_WORK_TYPES: [&str; 10] = [
     "event",
     "slot",
 ];
-/// Further text fields of an issue. They become sections of the task's description, under these
+/// Additional text fields of an issue, which become sections of the task's description under these
 /// headings.
 const DESCRIPTION_PARTS: [(&str, &str); 3] = [
     ("design", "Design"),
@@ -74,7 +75,7 @@ const DESCRIPTION_PARTS: [(&str, &str); 3] = [
 ];
 const MAX_TITLE_CHARS: usize = 300;
 
-/// Reads an issue file. If it has mistakes, returns all of them.
+/// Reads an issue file. If the file has mistakes, returns all mistakes.
 pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>> {
     let mut reader = FieldReader::new(source);
     let mut found = Beads {
@@ -321,8 +322,8 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
     found
 }
 
-/// Reports mistakes that only show in the whole file: duplicate ids, and issues that wait for each
-/// other.
+/// Reports mistakes that can be found only after all issues were read: duplicate ids, and issues
+/// that wait for each other.
 fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, bead) in beads.iter().enumerate() {
@@ -380,10 +381,11 @@ pub(crate) struct ExportedBead {
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
     pub(crate) status: &'static str,
-    /// The reason why the task was closed; `None` if it is open or has no reason.
+    /// The reason why the task was closed; `None` if the task is open or was closed without a
+    /// reason.
     pub(crate) reason: Option<String>,
-    /// True if the task is still paused because somebody worked on the issue in beads when it was
-    /// imported. The issue's status is then left as it is.
+    /// True if the task is still paused because somebody worked on the issue in the tracker beads
+    /// when the issue was imported. In that case the issue's status stays unchanged.
     pub(crate) is_held: bool,
     pub(crate) blocked_by: Vec<String>,
     pub(crate) created: String,
@@ -399,7 +401,8 @@ fn type_name(issue_type: IssueType) -> &'static str {
         .map_or("task", |(name, _)| *name)
 }
 
-/// Maps the statuses of beads to the three that differ for Regatta: open, in_progress and closed.
+/// Maps the statuses of the tracker beads to the three statuses that differ for Regatta: open,
+/// in_progress and closed.
 fn status_class(status: &str) -> &'static str {
     match status {
         "in_progress" | "hooked" => "in_progress",
@@ -459,7 +462,7 @@ impl ExportedBead {
     /// Returns an existing line of an issue file with the changes of this task. Every other field
     /// stays the same, byte for byte.
     ///
-    /// `known` returns whether an id belongs to a task. A dependency on an issue without a task is
+    /// `known` returns true if an id belongs to a task. A dependency on an issue without a task is
     /// never removed.
     pub(crate) fn merge_into_line(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
         let source = SourceText::new("line", line);
@@ -605,7 +608,7 @@ impl ExportedBead {
     }
 }
 
-/// Returns whether two values of the metadata field `key` mean the same, such as a file pattern
+/// Returns true if two values of the metadata field `key` mean the same, such as a file pattern
 /// with braces and the patterns that it expands to.
 fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
     let source = SourceText::new(

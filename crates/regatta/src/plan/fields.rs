@@ -37,14 +37,15 @@ pub(crate) struct FieldReader<'a> {
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-/// The fields of one table that were not read yet. What is left at the end is unknown.
+/// The fields of one table that were not read yet. The fields that are left at the end are unknown.
 pub(crate) struct TableFields {
     pub(crate) offset: usize,
     entries: Vec<TableEntry>,
 }
 
 impl TableFields {
-    /// Removes and returns the field with one of these names, which mean the same.
+    /// Removes and returns the field that has one of these names. All of the names mean the same
+    /// field.
     pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
         let index = names
             .iter()
@@ -52,7 +53,7 @@ impl TableFields {
         Some(self.entries.remove(index))
     }
 
-    /// Returns whether the name of an unread field looks like a mistyped `name`.
+    /// Returns true if the name of an unread field looks like a mistyped `name`.
     pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
         self.entries
             .iter()
@@ -84,7 +85,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Adds a mistake at a byte offset: `what` is wrong, and how to `fix` it.
+    /// Adds a mistake at a byte offset. `what` describes the mistake, and `fix` the correction.
     pub(crate) fn report(
         &mut self,
         offset: usize,
@@ -129,8 +130,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Reports every field that was not read as unknown, with the name in `known` that was probably
-    /// meant.
+    /// Reports each unread field as an unknown field, and suggests the name in `known` that the
+    /// person probably meant.
     pub(crate) fn report_unknown(&mut self, fields: TableFields, kind: &str, known: &[&str]) {
         for table in fields.entries {
             let shown: String = table.key.chars().take(40).collect();
@@ -394,8 +395,8 @@ impl<'a> FieldReader<'a> {
         for (nth, step) in (1..).zip(steps) {
             let alone = serde_json::Value::Array(vec![step.to_json()]).to_string();
             if let Err(error) = regatta_agents::script::parse_script(&alone) {
-                // Each step is parsed alone, so its error always says step 1. Replace that by the
-                // step's real number.
+                // Each step is parsed alone, so the error always names step 1. Replace 1 by the
+                // real number of the step.
                 let why = error
                     .to_string()
                     .replacen("Step 1", &format!("step {nth}"), 1);

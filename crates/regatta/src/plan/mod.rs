@@ -33,13 +33,13 @@ use spanned_value::{PlanValue, SpannedValue};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) title: String,
-    /// Whether each task or each wave becomes a commit; `None` if the plan does not say it.
+    /// The work that becomes one commit: a task, or a wave (a layer of tasks); `None` if the plan
+    /// does not set it.
     pub(crate) commits: Option<CommitGrouping>,
     pub(crate) tasks: Vec<PlannedTask>,
     /// The id of each task in the plan, or its number (from 1) if the plan gives it no id.
     pub(crate) names: Vec<String>,
-    /// Warnings about tasks that are valid but that no agent would get, such as tasks without
-    /// files.
+    /// Warnings about valid tasks that no agent would get, such as tasks without files.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
@@ -52,9 +52,9 @@ pub(crate) struct PlanCheck {
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// The fields of a plan, in the order in which a person would write them. [`TASK_FIELDS`] has those
-/// of a task.
+/// The fields at the top of a plan file, in the order in which a person would write them.
 pub(crate) const PLAN_FIELDS: [&str; 3] = ["title", "commits", "task"];
+/// The fields of one task in a plan file, in the order in which a person would write them.
 pub(crate) const TASK_FIELDS: [&str; 14] = [
     "id",
     "subject",
@@ -78,7 +78,7 @@ const MAX_PLAN_BYTES: u64 = 4 * 1024 * 1024;
 const MAX_TASKS: usize = 10_000;
 const MAX_ID_CHARS: usize = 100;
 
-/// Reads a plan file. If it has mistakes, returns an error that lists all of them.
+/// Reads a plan file. If the file has mistakes, returns an error that lists all mistakes.
 pub(crate) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let (source, json) = load_source(path)?;
     parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
@@ -90,7 +90,7 @@ pub(crate) fn parse_plan(text: &str, json: bool, name: &str) -> Result<Plan, Com
     parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
-/// Reads a plan file for `plan check`, and returns its text and what was found in it.
+/// Reads a plan file for `plan check`, and returns the file's text and the result of the check.
 pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), CommandError> {
     let (source, json) = match load_text(path)? {
         Ok(pair) => pair,
@@ -194,8 +194,9 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     Ok(Ok((SourceText::new(name, text), json)))
 }
 
-/// Guesses whether a text is JSON, if its file name does not tell. JSON begins with `{`, or with
-/// `[{` for a list of tasks; TOML begins otherwise, for example with `[[task]]`.
+/// Returns true if a text is probably JSON. Used if the file name does not tell the format. JSON
+/// begins with `{`, or with `[{` for a list of tasks; TOML begins otherwise, for example with
+/// `[[task]]`.
 fn looks_like_json(text: &str) -> bool {
     match text.trim_start().strip_prefix('[') {
         Some(rest) => rest.trim_start().starts_with(['{', ']']),
@@ -203,7 +204,8 @@ fn looks_like_json(text: &str) -> bool {
     }
 }
 
-/// A task as the plan file has it, with the byte offsets that later checks need for their messages.
+/// A task as it is written in the plan file, with the byte offsets that later checks need for their
+/// messages.
 struct ParsedTask {
     offset: usize,
     id: Option<(String, usize)>,
@@ -211,7 +213,7 @@ struct ParsedTask {
     task: Option<PlannedTaskFields>,
 }
 
-/// Parses a plan. If it has mistakes, returns all of them in the order of the file.
+/// Parses a plan. If the text has mistakes, returns all mistakes in the order of the text.
 fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>> {
     let tree = if json {
         spanned_value::parse_json(source)
@@ -342,8 +344,8 @@ fn read_header(
     (title, nodes)
 }
 
-/// Reads one task. [`resolve_blockers`] checks its id and its blockers later, because that needs
-/// all tasks.
+/// Reads one task. [`resolve_blockers`] checks the task's id and blockers later, because this check
+/// needs all tasks.
 fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedTask> {
     let mut fields: TableFields = reader.table("task", node, "{ subject = \"…\" }")?;
     let offset = fields.offset;
@@ -362,7 +364,8 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
     });
     let subject = match fields.remove(&["subject", "title"]) {
         Some(table) => reader.subject("subject", table.node),
-        // A field that looks like a mistyped `subject` is reported instead.
+        // Do not report a missing subject, because the field that looks like a mistyped `subject`
+        // is reported as unknown.
         None if fields.has_similar("subject", &TASK_FIELDS) => None,
         None => {
             let name = id
@@ -488,7 +491,7 @@ fn resolve_blockers(
     after
 }
 
-/// Returns a warning for a task that is valid but lists no files, so that no agent would get it.
+/// Returns a warning for a valid task that lists no files, because no agent would get such a task.
 fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
     let task = read.task.as_ref()?;
     lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {

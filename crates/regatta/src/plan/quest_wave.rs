@@ -16,12 +16,12 @@ use super::fields::{FieldReader, TableFields, WorkFields};
 use super::spanned_value::{self, PlanValue, SpannedValue};
 use super::{Plan, load_source, spec};
 
-/// The ratchet command, which must succeed when the work of an entry has passed its checks, unless
-/// `--ratchet` names another one.
+/// The default of the ratchet command, which must succeed after the work of an entry has passed its
+/// checks. The option `--ratchet` names another command.
 pub(crate) const DEFAULT_RATCHET: &str = "ol hero ratchet {id} --quest {quest}";
 
-/// The command by which the completion of an entry is reported to the external program. The work of
-/// the entry lands only if the command succeeds.
+/// The ratchet command, which reports the completion of an entry of the wave file to the external
+/// program. The work of the entry lands only if the command succeeds.
 pub(crate) struct RatchetTemplate {
     /// The program and its arguments. `{id}` and `{quest}` in them are replaced for each entry.
     pub(crate) command: Vec<String>,
@@ -32,14 +32,15 @@ pub(crate) struct RatchetTemplate {
 #[derive(Debug)]
 pub(crate) struct QuestWave {
     pub(crate) plan: Plan,
-    /// The blocked entries, which belong to a later wave and get no task now.
+    /// The entries that are blocked. They belong to a later wave, so no task is created for these
+    /// entries now.
     pub(crate) later_entries: Vec<LaterEntry>,
     pub(crate) completed: usize,
     /// Remarks for the person, such as about a spec file that could not be read.
     pub(crate) remarks: Vec<String>,
 }
 
-/// A blocked entry of a wave file, with the ids of its blockers.
+/// A blocked entry of a wave file, with the ids of the entries that block it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaterEntry {
     pub(crate) id: String,
@@ -291,7 +292,7 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
 /// Returns for each entry of the wave the indexes of its blockers.
 ///
 /// A completed blocker is ignored. A blocker that is itself blocked is reported as a mistake,
-/// because it gets no task in this wave.
+/// because the blocker gets no task in this wave.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
     current: &[WaveEntry],
@@ -364,8 +365,8 @@ fn resolve_blockers(
     after
 }
 
-/// Returns the task for an entry. The entry's own fields take precedence over those of its spec
-/// file. Problems with the spec file are added to `notes`.
+/// Returns the task for an entry. The entry's own fields take precedence over the fields of its
+/// spec file (a description in prose). Problems with the spec file are added to `notes`.
 fn task_of_entry(
     wave: WaveEntry,
     top: &Path,

@@ -2,7 +2,7 @@
 //! file.
 //!
 //! With positions, a mistake of meaning (such as an unknown blocker) can be reported with line and
-//! column, like a syntax error. This module knows nothing about plans.
+//! column, like a syntax error. The meaning of the keys is not checked here.
 
 use super::diagnostic::{Diagnostic, SourceText};
 
@@ -19,7 +19,7 @@ pub(crate) enum PlanValue {
     Null,
     Bool(bool),
     Integer(i64),
-    /// A number with a fraction, or one that does not fit into [`PlanValue::Integer`].
+    /// A number with a fraction, or an integer that does not fit into [`PlanValue::Integer`].
     Float(f64),
     Text(String),
     List(Vec<SpannedValue>),
@@ -48,8 +48,8 @@ impl SpannedValue {
         }
     }
 
-    /// Adds `distance` to all offsets. A line that was parsed alone gets offsets in its whole file
-    /// this way.
+    /// Adds `distance` to all offsets. Used after a line was parsed alone, to turn its offsets into
+    /// offsets in the whole file.
     pub(crate) fn shift_offsets(&mut self, distance: usize) {
         self.start += distance;
         self.end += distance;
@@ -189,7 +189,7 @@ impl JsonWalker<'_> {
                 .len();
     }
 
-    /// Skips the next character if it is `sign`, and returns whether it was.
+    /// Skips the next character if it is `sign`. Returns true if a character was skipped.
     fn skip_if(&mut self, sign: char) -> bool {
         self.skip_whitespace();
         let found = self.remaining().starts_with(sign);

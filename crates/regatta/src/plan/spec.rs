@@ -30,7 +30,7 @@ pub(crate) struct TaskSpec {
     pub(crate) problems: Vec<String>,
 }
 
-/// What the lines after a key or heading are about.
+/// The subject of the lines after a key or heading.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecSection {
     Nothing,
@@ -44,7 +44,8 @@ enum SpecSection {
     Checks,
 }
 
-/// Reads the text of a spec file. Never fails; what is not valid is in [`TaskSpec::problems`].
+/// Reads the text of a spec file. Never fails; messages about invalid values are in
+/// [`TaskSpec::problems`].
 pub(crate) fn parse_spec(text: &str) -> TaskSpec {
     let mut spec = TaskSpec::default();
     let mut about = SpecSection::Nothing;
@@ -90,7 +91,7 @@ pub(crate) fn parse_spec(text: &str) -> TaskSpec {
     spec
 }
 
-/// Returns what the values of a front matter key are about.
+/// Returns the subject of the values of a front matter key.
 fn section_of_key(key: &str) -> SpecSection {
     match key.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
         "type" | "issue_type" => SpecSection::Type,
@@ -102,7 +103,7 @@ fn section_of_key(key: &str) -> SpecSection {
     }
 }
 
-/// Returns what the lines below a heading are about.
+/// Returns the subject of the lines below a heading.
 fn section_of_heading(heading: &str) -> SpecSection {
     match section_of_key(heading.trim().trim_end_matches(':')) {
         SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => {
@@ -113,7 +114,7 @@ fn section_of_heading(heading: &str) -> SpecSection {
     }
 }
 
-/// Returns the text in backticks, or the whole text if it has none.
+/// Returns the text between backticks, or the whole text if it contains no backticks.
 fn strip_backticks(text: &str) -> &str {
     let text = text.trim().trim_matches(['"', '\'']);
     match text.split('`').nth(1) {

@@ -13,10 +13,11 @@ use serde::de::DeserializeOwned;
 use crate::client::Client;
 use crate::output::CommandError;
 
-/// The timeout of a call. It is longer than the daemon lets a call wait for something to happen.
+/// The timeout of a call. It is longer than the maximum time for which the daemon lets a call wait
+/// until something happens.
 const CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Why a call to the daemon failed.
+/// The reason why a call to the daemon failed.
 #[derive(Debug)]
 pub(crate) enum DaemonCallError {
     /// The daemon received the call and refused it, so repeating it is useless.
@@ -88,8 +89,8 @@ impl DaemonClient {
         if !(200..300).contains(&status) {
             let problem: Result<Problem, _> = serde_json::from_slice(&body);
             return Err(match problem {
-                // The daemon is stopping, cannot store anything now or has too many requests. That
-                // is temporary, so the call can be repeated.
+                // The daemon is stopping, cannot store anything now or has too many requests. All
+                // three problems are temporary, so the call can be repeated.
                 Ok(problem) if problem.status >= 500 || problem.status == 429 => {
                     DaemonCallError::Unreachable(problem.message)
                 }

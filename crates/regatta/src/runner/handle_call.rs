@@ -21,9 +21,10 @@ use super::session_relay::{RelaySink, SupervisionState};
 use super::{RETRY_DELAY, RunnerProcess, lock};
 use crate::composition;
 
-/// How often new journal records (the program's input and output) are sent to the daemon.
+/// The interval at which new journal records (the program's input and output) are sent to the
+/// daemon.
 const COPY_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of journal records in one call.
+/// The maximum number of journal records (pieces of a program's input and output) in one call.
 const MAX_COPY_RECORDS: usize = 500;
 
 impl RunnerProcess {
@@ -111,15 +112,17 @@ impl RunnerProcess {
     }
 
     /// Supervises an attempt's program and reports to the daemon, until the program ends. If
-    /// another thread supervises it, for a previous daemon, that supervision ends first.
+    /// another thread already supervises the program (for a previous daemon), ends that supervision
+    /// first.
     fn supervise(&self, id: AttemptId) -> Result<Option<DriverVerdict>, String> {
         let wired = {
             let mut attended = lock(&self.supervised);
             let known = attended
                 .remove(&id)
                 .unwrap_or_else(|| Arc::new(SupervisionState::new()));
-            // If instructions for the program arrived first, use their state. If another thread
-            // already supervises the program, that ends, and a new state takes over.
+            // If the daemon's instructions for the program arrived before the supervision began,
+            // use the state that contains them. If another thread already supervises the program,
+            // end that supervision and continue with a new state.
             let fresh = if known.try_begin() {
                 known
             } else {
@@ -142,10 +145,14 @@ impl RunnerProcess {
                 while stops.recv_timeout(COPY_INTERVAL)
                     == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
                 {
-                    // What cannot be sent now is sent in the next round.
+                    // Records that cannot be sent now are sent in the next round.
                     if let Err(error) = self.copy_journal(id) {
-                        tracing::debug!(attempt = %id, "could not send the journal of {id} to the \
-                            daemon, trying again in {} ms: {error}", COPY_INTERVAL.as_millis());
+                        tracing::debug!(
+                            attempt = %id,
+                            "could not send the journal (recorded input and output) of attempt \
+                             {id} to the daemon, trying again in {} ms: {error}",
+                            COPY_INTERVAL.as_millis()
+                        );
                     }
                 }
             });
@@ -155,8 +162,8 @@ impl RunnerProcess {
             let _joined = copier.join();
             ended
         });
-        // Send the rest of the journal before returning, because the daemon must have all of it
-        // before it continues with this attempt.
+        // Send the rest of the journal before returning, because the daemon needs the complete
+        // journal before it continues with this attempt.
         while let Err(error) = self.copy_journal(id) {
             match error {
                 DaemonCallError::Unreachable(_) if wired.should_continue() => {
@@ -176,7 +183,8 @@ impl RunnerProcess {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Sends the journal records of an attempt that the daemon does not have yet.
+    /// Sends those records of an attempt's journal (the record of its program's input and output)
+    /// that the daemon does not have yet.
     fn copy_journal(&self, id: AttemptId) -> Result<(), DaemonCallError> {
         let here = |error: regatta_engine::ports::agents::AgentError| {
             DaemonCallError::Unreachable(error.message)

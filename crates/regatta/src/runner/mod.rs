@@ -1,10 +1,11 @@
-//! A runner: a process that runs agents on this machine for a daemon on another one.
+//! A runner: a process that runs agents on this machine for a daemon on another machine.
 //!
 //! A runner uses the same code as the daemon does for its own machine; only requests and results go
-//! over the network. It registers with the daemon and sends a beat (a sign that it runs) every few
-//! seconds. The daemon may repeat a request, so the runner starts each request once, and repeats
-//! its answer until the daemon has received it. After too long a time without contact the runner
-//! stops its programs, because by then the daemon may give their tasks to another runner.
+//! over the network. The runner registers with the daemon and sends a beat (a sign that the runner
+//! still runs) every few seconds. The daemon may repeat a request, so the runner starts each
+//! request once, and repeats its answer until the daemon has received it. After too long a time
+//! without contact the runner stops its programs, because by then the daemon may give their tasks
+//! to another runner.
 
 mod daemon_client; // calls to the daemon
 mod handle_call;
@@ -33,16 +34,18 @@ use crate::output::{CommandError, CommandResult, Output, command_error};
 use daemon_client::{DaemonCallError, DaemonClient};
 use session_relay::SupervisionState;
 
-/// How long a program gets to end by itself when it is stopped, before it is killed.
+/// The time that a program has for ending by itself when it is stopped, before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// How often to check during a shutdown whether the running attempts have finished.
+/// The interval at which to check, during a shutdown, whether the running attempts have finished.
 const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often old journals and records are removed.
+/// The interval at which old journals (records of a program's input and output) and records of
+/// commands are removed.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3_600);
-/// How long to wait after a failed call before the daemon is called again.
+/// The time to wait after a failed call before the daemon is called again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The settings of a runner, from the command line.
+/// The settings of a runner (a process that runs agents for a daemon on another machine), from the
+/// command line.
 pub(crate) struct RunnerSettings {
     pub(crate) server: String,
     pub(crate) token: String,
@@ -51,7 +54,8 @@ pub(crate) struct RunnerSettings {
     pub(crate) max_tasks: u32,
     pub(crate) agents: Vec<AgentName>,
     pub(crate) labels: Vec<String>,
-    /// How long running attempts may take to finish after the runner was told to stop.
+    /// The maximum time that running attempts (runs of an agent on a task) have for finishing after
+    /// the runner was told to stop.
     pub(crate) shutdown_timeout: Duration,
 }
 
@@ -65,17 +69,19 @@ struct RunnerProcess {
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     session: AtomicU64,
-    /// When the daemon last answered.
+    /// The time at which the daemon last answered.
     last_contact: Mutex<Instant>,
     /// The ids of the daemon's requests that are being executed.
     running_calls: Mutex<HashSet<u64>>,
-    /// The daemon's instructions for each attempt's program, and whether the program is supervised.
+    /// The state of the supervision of each attempt's program, with the daemon's instructions for
+    /// the program.
     supervised: Mutex<HashMap<AttemptId, Arc<SupervisionState>>>,
     /// A lock for each attempt, so that only one thread at a time supervises its program.
     supervision_locks: Mutex<HashMap<AttemptId, Arc<Mutex<()>>>>,
     /// The attempts on this machine, as the daemon last described them.
     attempt_specs: Mutex<HashMap<AttemptId, AttemptSpec>>,
-    /// When the contact file was last written. Without it the shims stop their programs.
+    /// The time at which the contact file was last written. If nobody writes the file for too long,
+    /// the shims (processes that supervise agents' programs) stop their programs.
     contact_file_written: Mutex<Option<Instant>>,
     is_ending: AtomicBool,
 }
@@ -122,8 +128,8 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
     std::thread::spawn(move || calls.run_calls());
     let dir = data_dir.to_owned();
     std::thread::spawn(move || {
-        // In the first round keep the records of commands, because the daemon may still ask how
-        // they ended.
+        // In the first round of this loop keep the records of commands, because the daemon may
+        // still ask how the commands ended.
         for nth in 0.. {
             if let Some(today_unix_ms) = composition::retention_date(&dir) {
                 composition::prune_old_data(&dir, nth > 0, today_unix_ms);
@@ -158,8 +164,8 @@ fn lock_data_dir(data_dir: &daemon::DataDir) -> Result<std::fs::File, CommandErr
     }
 }
 
-/// Returns the random identity of this installation, by which the daemon tells it from another
-/// runner with the same name. Creates it at the first start.
+/// Returns the random identity of this installation, by which the daemon distinguishes this runner
+/// from another runner with the same name. Creates the identity at the first start.
 fn load_or_create_identity(data_dir: &daemon::DataDir) -> Result<String, CommandError> {
     let path = data_dir.path.join("runner.id");
     if let Ok(stored) = std::fs::read_to_string(&path)
@@ -195,8 +201,9 @@ impl RunnerProcess {
         }
     }
 
-    /// Registers with the daemon, and retries until the daemon answers or a signal arrives. Then
-    /// stops the programs of attempts that no longer belong to this runner.
+    /// Registers with the daemon, and retries until the daemon answers or a signal arrives. After
+    /// that, stops the programs of attempts (runs of an agent on a task) that no longer belong to
+    /// this runner.
     fn register(&self, signals: &ShutdownSignals) -> Result<(), CommandError> {
         let call = call::RunnerRegister(RegisterRunner {
             name: self.name(),
@@ -231,8 +238,12 @@ impl RunnerProcess {
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_attempts() {
             if !welcome.attempts.contains(&id) {
-                tracing::warn!(attempt = %id, "stopping the program of {id}, because the attempt \
-                    no longer belongs to this runner");
+                tracing::warn!(
+                    attempt = %id,
+                    "stopping the program of attempt {id}, because the attempt no longer belongs \
+                     to \
+                     this runner"
+                );
                 self.end_program(id, STOP_GRACE);
             }
         }
@@ -267,13 +278,15 @@ impl RunnerProcess {
     /// Stops the program of an attempt, and the commands that run for it.
     fn end_program(&self, id: AttemptId, grace: Duration) {
         if let Err(error) = self.local_site.stop(id, grace) {
-            tracing::error!(attempt = %id, "could not stop the program of {id}; end it by hand: \
-                {error}");
+            tracing::error!(
+                attempt = %id,
+                "could not stop the program of attempt {id}; end the program by hand: {error}"
+            );
         }
     }
 
-    /// Sends a beat to the daemon every few seconds, forever. Stops all programs after too long a
-    /// time without contact.
+    /// Sends a beat (a sign that this runner still runs) to the daemon every few seconds, forever.
+    /// Stops all programs after too long a time without contact.
     fn run_beats(&self) {
         let mut fenced = false;
         let fence = Duration::from_millis(SELF_FENCE_TIMEOUT_MS);
@@ -303,8 +316,8 @@ impl RunnerProcess {
                 });
                 fenced = true;
             }
-            // Without contact, try more often, so that contact is back before the programs must be
-            // stopped.
+            // Without contact to the daemon, try more often, so that the contact is restored before
+            // the programs must be stopped.
             let pause = if silent > Duration::from_millis(HEARTBEAT_INTERVAL_MS) {
                 1_000
             } else {
@@ -332,9 +345,9 @@ impl RunnerProcess {
                         self.on_call(call);
                     }
                 }
-                // The daemon no longer knows this registration: the runner was silent for too long,
-                // or another process has registered its name. Register again, unless this runner is
-                // shutting down.
+                // The daemon no longer knows this registration, because the runner was silent for
+                // too long, or another process has registered with the runner's name. Register
+                // again, unless this runner is shutting down.
                 Err(DaemonCallError::Refused(problem))
                     if problem.code == "stale_runner" && !self.is_ending() =>
                 {
@@ -361,7 +374,7 @@ impl RunnerProcess {
         }
     }
 
-    /// Stores the daemon's instructions for a program. They may arrive before the program is
+    /// Stores the daemon's instructions for a program, which may arrive before the program is
     /// supervised.
     fn set_session_input(&self, attempt: AttemptId, input: SessionInput, silence_ms: u64) {
         let mut supervised = lock(&self.supervised);
@@ -434,8 +447,8 @@ impl RunnerProcess {
                     if problem.code == "stale_runner" && session != self.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
                     return tracing::debug!(
-                        "the daemon no longer needs the answer to its request {call}: {}",
-                        problem.message
+                        "the daemon no longer needs the answer to its request {call}: {reason}",
+                        reason = problem.message
                     );
                 }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
@@ -443,8 +456,9 @@ impl RunnerProcess {
         }
     }
 
-    /// Shuts the runner down: takes no new work, waits for running attempts up to
-    /// `shutdown_timeout`, then stops them and pushes their work to the daemon.
+    /// Shuts the runner down: takes no new work, waits up to `shutdown_timeout` for running
+    /// attempts (runs of an agent on a task), then stops the attempts and pushes their work to the
+    /// daemon.
     fn shut_down(&self, out: &Output, signals: &ShutdownSignals) -> CommandResult {
         let deadline = Instant::now() + self.settings.shutdown_timeout;
         self.is_ending.store(true, Ordering::SeqCst);
@@ -452,8 +466,9 @@ impl RunnerProcess {
         // has ended is still checked on this machine.
         let (mut has_printed, mut is_announced) = (false, false);
         loop {
-            // Tell the daemon once that this runner takes no new work. After that, a beat is
-            // enough: it also returns the remaining attempts.
+            // Tell the daemon once that this runner takes no new work. After that, a beat (a sign
+            // that the runner still runs) is enough, because its answer also contains the remaining
+            // attempts.
             let answer = if is_announced {
                 self.daemon.call(call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
@@ -470,8 +485,8 @@ impl RunnerProcess {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "could not ask the daemon which attempts remain, so the programs that run \
-                         here are counted: {error}"
+                        "could not ask the daemon which attempts remain on this runner, so the \
+                         shutdown waits for the programs that run here instead: {error}"
                     );
                     self.busy_attempts().len()
                 }
@@ -529,8 +544,8 @@ impl RunnerProcess {
     }
 }
 
-/// Receives SIGTERM and SIGINT, which ask the runner to shut down. Without a receiver, no signal
-/// ever arrives.
+/// Receives SIGTERM and SIGINT, which ask the runner to shut down. If the value is `None`, no
+/// signal ever arrives.
 struct ShutdownSignals(Option<std::sync::mpsc::Receiver<()>>);
 
 impl ShutdownSignals {
@@ -586,7 +601,7 @@ impl ShutdownSignals {
         }
     }
 
-    /// Waits for a signal at most for `within`, and returns whether one arrived.
+    /// Waits for a signal, but at most for the time `within`. Returns true if a signal arrived.
     fn arrives_within(&self, within: Duration) -> bool {
         match &self.0 {
             Some(signals) => signals.recv_timeout(within).is_ok(),

@@ -1,7 +1,7 @@
 //! Passes on what happens in the supervision of one program, between this machine and a daemon on
-//! another one.
+//! another machine.
 //!
-//! What the program does (reports) is sent to the daemon. The daemon's instructions for the
+//! Reports about the program's work are sent to the daemon. The daemon's instructions for the
 //! program, such as prompts, arrive as calls (see [`super`]) and are stored here, where the
 //! supervising code reads them.
 
@@ -20,13 +20,14 @@ use regatta_engine::remote_site::SessionEvents;
 use super::daemon_client::DaemonCallError;
 use super::{RETRY_DELAY, RunnerProcess, lock};
 
-/// How long reports that are not urgent, such as token usage, may wait before they are sent.
+/// The maximum time for which reports without urgency, such as token usage, wait before they are
+/// sent.
 const MAX_REPORT_DELAY: Duration = Duration::from_secs(1);
 /// The number of waiting reports at which they are sent at once.
 const MAX_PENDING_REPORTS: usize = 200;
 
-/// The daemon's current instructions for an attempt's program, and whether the supervision of the
-/// program has begun and should continue.
+/// The state of the supervision of an attempt's program: the daemon's current instructions for the
+/// program, and flags that tell if the supervision has begun and if it should continue.
 pub(super) struct SupervisionState {
     session_input: Mutex<SessionInput>,
     silence_ms: AtomicU64,
@@ -54,7 +55,7 @@ impl SupervisionState {
         !self.has_begun.swap(true, Ordering::SeqCst)
     }
 
-    /// Returns whether a thread has begun to supervise the program with this state.
+    /// Returns true if a thread has begun to supervise the program with this state.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::SeqCst)
     }
@@ -86,7 +87,7 @@ impl SupervisionState {
     }
 }
 
-/// Reports of a program that the daemon has not received yet.
+/// The reports of a program that the daemon has not received yet.
 struct PendingReports {
     /// The reports, each with its position in the journal (the record of the program's input and
     /// output).
@@ -135,9 +136,10 @@ impl<'a> RelaySink<'a> {
         lock(&self.pending).last_flush = Instant::now();
     }
 
-    /// Sends reports to the daemon, again and again until it has received them. If the daemon
-    /// refuses them, this supervision ends. Nothing is lost, because the next supervision reports
-    /// everything again from the journal.
+    /// Sends reports to the daemon, again and again until the daemon has received the reports. If
+    /// the daemon refuses the reports, this supervision ends. Nothing is lost, because the next
+    /// supervision reports everything again from the journal (the record of the program's input and
+    /// output).
     fn send_report(&self, report: SessionEvents) {
         let Ok(report) = serde_json::to_value(&report) else {
             return self.supervision.release();
@@ -155,8 +157,13 @@ impl<'a> RelaySink<'a> {
                 Ok(false) => return self.supervision.release(),
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
-                    tracing::debug!(attempt = %self.id, "the daemon refused a report of the \
-                        program of {}, so its supervision here ends: {}", self.id, problem.message);
+                    tracing::debug!(
+                        attempt = %self.id,
+                        "the daemon refused a report about the program of attempt {}, so this \
+                         runner no longer supervises the program: {}",
+                        self.id,
+                        problem.message
+                    );
                     return self.supervision.release();
                 }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
@@ -189,8 +196,8 @@ impl SessionSink for RelaySink<'_> {
         let can_wait = !event.changes_state()
             || matches!(event, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
         let mut pending = lock(&self.pending);
-        // Each usage report contains the total of its session, so the new one replaces the one that
-        // waits.
+        // Each usage report contains the total of its session, so the new report replaces the
+        // report that still waits.
         if let (
             Some((
                 _,

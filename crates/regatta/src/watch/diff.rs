@@ -33,7 +33,7 @@ pub(super) enum DiffRowKind {
 }
 
 /// One line of a diff. `line` is its number in the new version of the file, or in the old version
-/// for a removed line. Header lines have none.
+/// for a removed line. Header lines have no number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiffRow {
     pub(super) kind: DiffRowKind,
@@ -43,13 +43,13 @@ pub(super) struct DiffRow {
     line: Option<usize>,
 }
 
-/// What one line of the diff pane shows. Each `usize` is the index of the row in
+/// The content of one line of the diff pane. Each `usize` is the index of the row in
 /// [`DiffPane::rows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiffViewLine<'a> {
     Single(usize, &'a DiffRow),
-    /// A line of the old version on the left and one of the new version on the right; either can be
-    /// missing.
+    /// A line of the old version on the left and a line of the new version on the right. Either
+    /// line can be missing.
     Pair(Option<(usize, &'a DiffRow)>, Option<(usize, &'a DiffRow)>),
     /// A draft comment, shown below the line that it is about.
     Draft(&'a str),
@@ -67,7 +67,7 @@ impl DiffViewLine<'_> {
     }
 }
 
-/// A comment on one line of the work. It is sent when the person sends the work back.
+/// A comment on one line of the work, which is sent when the person sends the work back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DraftComment {
     pub(super) path: String,
@@ -78,7 +78,7 @@ pub(super) struct DraftComment {
 /// The person's comments on a task's work, kept as a draft until the work is sent back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DraftReview {
-    /// The comment on the whole work.
+    /// The comment on the task's work as a whole.
     pub(super) overall: String,
     pub(super) comments: Vec<DraftComment>,
 }
@@ -174,7 +174,7 @@ pub(super) struct DiffPane {
     pub(super) rows: Vec<DiffRow>,
     /// The path of each changed file, with the index of its first row.
     pub(super) files: Vec<(String, usize)>,
-    /// The index of the row at which the person is.
+    /// The index of the row that the person has selected.
     pub(super) cursor: usize,
     pub(super) problem: Option<String>,
 }
@@ -344,8 +344,8 @@ impl DiffPane {
                 })
                 .collect()
         });
-        // Prepare only rows near the person's position: more than fit into the window, but few
-        // compared with a long diff.
+        // Prepare only the rows near the person's position. These are more rows than fit into the
+        // window, but few compared with a long diff.
         let from = self.cursor.saturating_sub(2 * height);
         let to = (self.cursor + 3 * height).min(self.rows.len());
         let mut lines = Vec::new();
@@ -410,7 +410,7 @@ impl DiffPane {
     }
 }
 
-/// Returns how many consecutive rows, starting at `from`, have this kind.
+/// Returns the number of consecutive rows, starting at `from`, that have this kind.
 fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
     rows.iter()
         .skip(from)

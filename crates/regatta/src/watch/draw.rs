@@ -96,7 +96,7 @@ fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: us
 }
 
 /// Returns a note for the title of a list about the rows that do not fit, and the keys that scroll
-/// to them. Empty if all rows fit.
+/// to them. Returns an empty text if all rows fit.
 fn hidden_count(many: usize, room: usize) -> String {
     if many > room {
         format!("· {} more: j k ", many - room)
@@ -172,8 +172,8 @@ fn first_visible_row(selected: Option<usize>, room: usize, count: usize) -> usiz
     }
 }
 
-/// Returns the text about the connection to the daemon, and whether the data on the screen is
-/// current. If not, the text has the time of the data.
+/// Returns the text about the connection to the daemon, and true if the data on the screen is
+/// current. If the data is not current, the text contains the time of the data.
 pub(super) fn link_text(model: &ScreenModel) -> (String, bool) {
     let from = model.data_unix_ms.map_or_else(
         || "none yet".to_owned(),
@@ -246,8 +246,8 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
             }
             let slots = format!("  slots {}/{}", head.running, head.slots);
             let used: usize = sentence.iter().map(Span::width).sum();
-            // If the text does not fit, leave it out completely, because a number that is cut off
-            // is wrong.
+            // If the text does not fit, leave it out completely, because a reader would misread a
+            // number that is cut off.
             if used + slots.len() <= usize::from(second_line_area.width) {
                 sentence.push(Span::raw(slots));
             }
@@ -266,8 +266,8 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(Line::from(sentence)), second_line_area);
 }
 
-/// Returns the names of the pages for the top bar, each with whether it is open. Names that do not
-/// fit are replaced by an ellipsis, but the open page is always shown.
+/// Returns the names of the pages for the top bar, each with true if the page is open. Names that
+/// do not fit are replaced by an ellipsis, but the open page is always shown.
 fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
     let all = || {
         PAGES

@@ -13,7 +13,7 @@ use super::list_pages;
 use super::model::{Dialog, ListFocus, PAGES, ScreenModel, ScreenPage, ScreenRequest, TaskPane};
 use super::transcript::LogPane;
 
-/// The keys and what they do, for the help dialog.
+/// The keys and their effects, for the help dialog.
 pub(super) const KEY_HELP: [(&str, &str); 20] = [
     ("j k", "move in the list or the diff, or scroll the log"),
     ("Tab", "go to the next list or pane"),
@@ -335,8 +335,8 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     let KeyCode::Char(key) = code else {
         return vec![];
     };
-    // The open request of the task's agent is shown on this page too. The same digits answer it as
-    // on the page Now.
+    // This page also shows the open request of the task's agent, and the same digits answer the
+    // request as on the page Now.
     if let Some(request) = model.request_of_task(id) {
         let answer = match key {
             '1'..='9' => request.actions.get(key as usize - '1' as usize),
@@ -457,7 +457,7 @@ fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
 }
 
 /// Returns the action Revise (send the work back) with the draft comments as its text, so that it
-/// does not ask for one. Other actions are returned unchanged.
+/// does not ask for a text. Other actions are returned unchanged.
 pub(super) fn with_drafts(model: &ScreenModel, id: TaskId, action: PageAction) -> PageAction {
     let Some(drafts) = model
         .drafts

@@ -1,5 +1,6 @@
 //! Prepares the pages of `regatta watch` that are lists of text lines: files, teams, conversations,
-//! events and setup. Where a command prints the same, its text is used.
+//! events and setup. If a command prints the same information, the page shows the text of that
+//! command.
 
 use ratatui::style::{Color, Modifier, Style};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView, ProjectFilesView};
@@ -13,9 +14,9 @@ use crate::commands::events::event_line;
 use crate::output::format_time_to_second;
 use crate::output::{format_table_for, sanitize_cell};
 
-/// The maximum number of events that the page keeps.
+/// The maximum number of events that the page Events keeps in memory.
 const MAX_EVENTS: usize = 1_000;
-/// How many past revisions are read when the page Events is opened.
+/// The number of past revisions that are read when the page Events is opened.
 const INITIAL_EVENTS: u64 = 400;
 
 /// The page Events: the events that were read so far, as lines.
@@ -59,7 +60,7 @@ impl EventsPage {
     }
 }
 
-/// The page Setup: what is known about the daemon's machine, once it was read.
+/// The page Setup: the facts about the daemon's machine, after they were read.
 #[derive(Debug, Default)]
 pub(super) struct SetupPage {
     pub(super) info: Option<SetupInfo>,
@@ -251,8 +252,8 @@ fn conflict_mark(model: &ScreenModel) -> &'static str {
     if model.is_unicode { "✕" } else { "x" }
 }
 
-/// Returns the cells of a folder's row: its name, conflicting tasks, today's changes, and who holds
-/// files in it.
+/// Returns the cells of a folder's row: its name, conflicting tasks, today's changes, and the tasks
+/// that have claimed files in the folder.
 fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
     let name = if folder_cell.path.is_empty() {
         "top of the repository".into()
@@ -308,8 +309,8 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
     )
 }
 
-/// Returns the cells of one row of the page Files. `users` are the tasks that hold the path or wait
-/// for it.
+/// Returns the cells of one row of the page Files. `users` are the tasks that have claimed the path
+/// or wait for it.
 fn ownership_row(
     model: &ScreenModel,
     depth: usize,

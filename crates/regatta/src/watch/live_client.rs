@@ -13,11 +13,11 @@ use super::ScreenEvent;
 /// The time without any message after which the connection counts as broken. The daemon sends an
 /// empty message every five seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long to wait after a lost connection before connecting again.
+/// The time to wait after a lost connection before connecting again.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
-/// The topics (kinds of data) that the screen needs now. The reading thread checks between two
-/// messages whether they have changed.
+/// The topics (kinds of data) that the screen needs now. After each message the reading thread
+/// checks whether the topics have changed.
 #[derive(Clone, Default)]
 pub(super) struct WantedTopics(Arc<Mutex<String>>);
 

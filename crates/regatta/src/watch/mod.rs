@@ -2,9 +2,9 @@
 //! by key.
 //!
 //! [`model`] holds the data and the person's position, [`keys`] handles a key press, and [`draw`]
-//! draws the screen. None of the three does any input or output. This module does the rest: it owns
-//! the terminal, reads the daemon's stream through [`live_client`], and carries out what keys
-//! request. Without a terminal, `watch` prints one line per event instead.
+//! draws the screen. These three modules do no input or output. This module owns the terminal,
+//! reads the daemon's stream through [`live_client`], and carries out the requests of keys. Without
+//! a terminal, `watch` prints one line per event instead.
 
 mod diff; // a task's diff and the comments on it
 mod draw; // drawing
@@ -36,13 +36,14 @@ use crate::output::{self, CommandError, CommandResult, command_error};
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
 
-/// The minimum time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the maximum time,
-/// because the ages on the screen grow.
+/// The minimum time between two drawings of the screen.
 const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
+/// The maximum time between two drawings of the screen. Without new data the screen is drawn again
+/// too, because the ages on it grow.
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(500);
-/// How often new records are read while a log is visible.
+/// The interval at which new records are read while the log of an agent's program is visible.
 const LOG_READ_INTERVAL: Duration = Duration::from_millis(700);
-/// The maximum number of log records that are read at once.
+/// The maximum number of log records that are read with one call.
 const LOG_READ_RECORDS: usize = 200;
 
 /// A message to the screen's thread.
@@ -58,7 +59,7 @@ enum ScreenEvent {
     Disconnected(String),
     Log(AttemptId, Result<Vec<JournalRecordView>, String>),
     Diff(TaskId, DiffViewOptions, Result<String, String>),
-    /// The events that were read, with the revision of the last event.
+    /// The events that were read, with the revision (number) of the last event.
     Events(Result<(u64, Vec<EventView>), String>),
     Setup(Box<Result<list_pages::SetupInfo, String>>),
     /// The result of actions that the person requested.
@@ -118,7 +119,7 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     let restored = ratatui::try_restore().map_err(broken);
     let code = result.map_err(broken)?;
     restored?;
-    // Print the command that sends each draft of comments, so that they are not lost.
+    // Print the command that sends each draft of comments, so that the comments are not lost.
     for (task, drafts) in &model.drafts {
         app.output.print_note(&format!(
             "the comments on {task} were not sent; send them: {}",
@@ -132,7 +133,7 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     }
 }
 
-/// Prints a line for each event from now on, when there is no terminal.
+/// Prints a line for each event from now on. Used if there is no terminal.
 fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
     let out = &app.output;
     let reply = client.call(call::AgentList(input::EmptyInput {}))?;
@@ -249,8 +250,8 @@ fn spawn_job_thread(
     Ok(jobs)
 }
 
-/// Makes an API call, but does not start a daemon if none runs, because a person may have stopped
-/// it on purpose.
+/// Makes an API call, but does not start a daemon if no daemon runs, because a person may have
+/// stopped the daemon on purpose.
 fn call_running_daemon<C: TypedCall>(client: &Client, call: C) -> Result<C::Output, String>
 where
     C::Output: serde::de::DeserializeOwned,
@@ -267,7 +268,7 @@ fn running_daemon<T>(answer: Result<Option<CallReply<T>>, CommandError>) -> Resu
     }
 }
 
-/// Returns the events after a revision, and the revision of the last event.
+/// Returns the events after a revision (number of an event), and the revision of the last event.
 fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
     let mut events = Vec::new();
     let read = client.stream_events(after, false, |item| {
@@ -280,7 +281,7 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
     Ok((events.last().map_or(after, |event| event.revision), events))
 }
 
-/// Reads from the daemon what the page Setup shows.
+/// Reads the content of the page Setup from the daemon.
 fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     let doctor: DoctorView = call_running_daemon(client, call::Doctor(input::EmptyInput {}))?;
     let bridges: Vec<BridgeView> =
@@ -294,9 +295,9 @@ fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     Ok(list_pages::SetupInfo { doctor, lists })
 }
 
-/// Performs the actions that the person requested: one, or the same for several items. Returns the
-/// message to show. Items that somebody else answered in the meantime stay as they are and are
-/// counted in the error.
+/// Performs the actions that the person requested: one action, or the same action for several
+/// items. Returns the message to show. Items that somebody else has answered in the meantime stay
+/// unchanged and are counted in the error.
 fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, String> {
     let mut done = 0;
     let mut problem = None;
@@ -400,7 +401,7 @@ impl Screen {
             .is_ok()
     }
 
-    /// Handles a message. Returns an exit code when the program is to end.
+    /// Handles a message to the screen's thread. Returns an exit code if the program should end.
     fn on_event(&self, model: &mut ScreenModel, news: ScreenEvent) -> Option<u8> {
         match news {
             ScreenEvent::Key(key) => {
@@ -463,8 +464,8 @@ impl Screen {
     }
 }
 
-/// Applies a message of the stream to the model. A message that cannot be parsed comes from a
-/// daemon of another version.
+/// Applies a message of the daemon's live stream to the model. A message that cannot be parsed
+/// comes from a daemon of another version.
 fn on_live_message(model: &mut ScreenModel, event: &str, data: &str) {
     if event == "reset" {
         let topics = serde_json::from_str::<Value>(data).ok();

@@ -1,5 +1,5 @@
-//! The model of `regatta watch`: the data that the screen shows, and where the person is. Nothing
-//! here draws or blocks.
+//! The model of `regatta watch`: the data that the screen shows, and the person's position in it.
+//! Nothing here draws or blocks.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +48,8 @@ pub(super) const PAGES: [(char, ScreenPage, &str); 10] = [
 ];
 
 impl ScreenPage {
-    /// Returns the topic of the live stream that this page needs in addition to those of all pages,
-    /// if there is one.
+    /// Returns the topic (kind of data) of the live stream that only this page needs, if there is
+    /// such a topic.
     fn topic(self) -> Option<String> {
         match self {
             ScreenPage::Cost => Some("cost".into()),
@@ -62,7 +62,7 @@ impl ScreenPage {
     }
 }
 
-/// Which list of a page receives the keys.
+/// The list of a page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListFocus {
     Inbox,
@@ -71,7 +71,7 @@ pub(super) enum ListFocus {
     Queue,
 }
 
-/// Which pane of a task's page receives the keys.
+/// The pane of a task's page that receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPane {
     Log,
@@ -92,8 +92,8 @@ pub(super) enum ConnectionState {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Dialog {
     Help,
-    /// Asks for the text that an action needs, such as the instructions of Revise. `group` has the
-    /// action for each item that it applies to.
+    /// Asks for the text that an action needs, such as the instructions for the action Revise.
+    /// `group` contains the action once for each item to which it applies.
     ActionText {
         action: Box<PageAction>,
         group: Vec<PageAction>,
@@ -121,15 +121,17 @@ pub(super) enum Dialog {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScreenRequest {
     Quit,
-    /// Perform an action, or the same action for several items that ask the same.
+    /// Perform an action, or the same action for several items that ask for the same thing.
     Perform(Vec<PageAction>),
     /// Subscribe to the topics of the live stream that the open page needs.
     SubscribeTopics,
-    /// Read the log of the open task. `ReadDiff` reads its diff.
+    /// Read the log of the agent's program that works on the open task.
     ReadLog,
+    /// Read the diff of the open task's work.
     ReadDiff,
-    /// Read the events of the page Events. `ReadSetup` reads what the page Setup shows.
+    /// Read the events that the page Events shows.
     ReadEvents,
+    /// Read the checks, bridges and policy rules that the page Setup shows.
     ReadSetup,
 }
 
@@ -150,7 +152,7 @@ struct FrameEntity {
 #[derive(Debug, Deserialize)]
 pub(super) struct LiveFrame {
     seq: u64,
-    /// When the daemon sent the frame, by the daemon's clock.
+    /// The time at which the daemon sent the frame, by the daemon's clock.
     #[serde(rename = "at")]
     sent_unix_ms: u64,
     #[serde(rename = "p")]
@@ -163,10 +165,10 @@ pub(super) struct ScreenModel {
     pub(super) focus: ListFocus,
     pub(super) pane: TaskPane,
     pub(super) connection: ConnectionState,
-    /// When the daemon sent the data on the screen, by the daemon's clock. `None` before the first
-    /// data.
+    /// The time at which the daemon sent the data on the screen, by the daemon's clock; `None`
+    /// before the first data.
     pub(super) data_unix_ms: Option<u64>,
-    /// The current time of this machine, with which ages are computed.
+    /// The current time of this machine, from which ages are computed.
     pub(super) now_unix_ms: u64,
     pub(super) seq: u64,
     pub(super) head: Option<FleetSummaryView>,
@@ -193,24 +195,26 @@ pub(super) struct ScreenModel {
     pub(super) filter: String,
     pub(super) dialog: Option<Dialog>,
     pub(super) toast: Option<(bool, String)>,
-    /// Whether `g` was pressed, so that the next key selects a page.
+    /// True if `g` was pressed, so that the next key selects a page.
     pub(super) is_choosing_page: bool,
-    /// The frames that arrived while the person has paused updates. `None` means that updates are
-    /// not paused.
+    /// The frames (changed data) that arrived while the person has paused updates; `None` if
+    /// updates are not paused.
     pub(super) paused_frames: Option<Vec<LiveFrame>>,
     pub(super) log: LogPane,
     pub(super) diff: DiffPane,
     pub(super) diff_options: DiffViewOptions,
-    /// The person's draft comments, by the task on whose work they are.
+    /// The person's draft comments, by the task whose work they are about.
     pub(super) drafts: BTreeMap<TaskId, DraftReview>,
     pub(super) is_unicode: bool,
     pub(super) has_colour: bool,
 }
 
-/// The maximum number of frames that wait during a pause. At this number the pause ends by itself.
+/// The maximum number of frames (changed data that arrived together) that wait during a pause. At
+/// this number the pause ends by itself.
 const MAX_PAUSED_FRAMES: usize = 500;
 
-/// Inbox items that ask the same, so that one answer is enough. The longest waiting item is first.
+/// Inbox items that ask for the same thing, so that one answer is enough. The longest waiting item
+/// is first.
 pub(super) struct InboxGroup<'a> {
     pub(super) key: &'a str,
     pub(super) items: Vec<&'a InboxItemView>,
@@ -257,7 +261,8 @@ impl ScreenModel {
         }
     }
 
-    /// Returns the topics of the live stream that the open page needs, with commas.
+    /// Returns the topics (kinds of data) of the live stream that the open page needs, separated by
+    /// commas.
     pub(super) fn topics(&self) -> String {
         let page_topic = self
             .page
@@ -266,13 +271,15 @@ impl ScreenModel {
         format!("head,inbox,lanes,bars,queue,tasks{page_topic}")
     }
 
-    /// Applies a frame, or keeps it while updates are paused.
+    /// Applies a frame (changed data that arrived together), or keeps the frame while updates are
+    /// paused.
     pub(super) fn on_frame(&mut self, frame: LiveFrame) {
         self.connection = ConnectionState::Live;
         match &mut self.paused_frames {
             Some(waiting) => {
                 if waiting.len() >= MAX_PAUSED_FRAMES {
-                    // End the pause instead of using more and more memory.
+                    // End the pause of updates instead of using more and more memory for waiting
+                    // frames.
                     self.resume_updates();
                     self.apply_frame(frame);
                 } else {
@@ -289,7 +296,8 @@ impl ScreenModel {
         }
     }
 
-    /// Deletes the data of a topic, because the daemon is about to send all of it again.
+    /// Deletes the data of a topic, because the daemon is about to send all data of the topic
+    /// again.
     pub(super) fn clear_topic(&mut self, topic: &str) {
         match topic {
             "inbox" => self.items.clear(),
@@ -366,7 +374,7 @@ impl ScreenModel {
         self.connection = ConnectionState::Disconnected(why);
     }
 
-    /// Returns the inbox items, grouped by what they ask.
+    /// Returns the inbox items in groups of items that ask for the same thing.
     pub(super) fn groups(&self) -> Vec<InboxGroup<'_>> {
         let mut items: Vec<&InboxItemView> = self.items.values().collect();
         items.sort_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()));
@@ -425,8 +433,8 @@ impl ScreenModel {
                 .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
-        // Sort a failed task like a landed one if it is no longer in the inbox, because nobody has
-        // to act on it.
+        // Sort a failed task like a landed task if it is no longer in the inbox, because no person
+        // has to act on it.
         let is_in_inbox = |row: &TaskRowView| {
             self.items
                 .values()
@@ -443,8 +451,8 @@ impl ScreenModel {
         rows
     }
 
-    /// Returns the landing queues of all projects: first that of the current directory's project,
-    /// then those that are not empty.
+    /// Returns the landing queues to show: first the queue of the current directory's project, then
+    /// the queues of other projects that are not empty.
     pub(super) fn visible_queues(&self) -> Vec<&QueuePage> {
         let mut trains: Vec<&QueuePage> = self.queues.values().collect();
         let is_own = |train: &QueuePage| Some(&train.queue.project) == self.own_project.as_ref();

@@ -7,9 +7,9 @@ use regatta_core::ids::AttemptId;
 
 use crate::output::{sanitize_cell, wrap};
 
-/// The maximum number of log lines that are kept. [`MAX_LINE_CHARS`] is the maximum number of
-/// characters per line.
+/// The maximum number of log lines that are kept.
 const MAX_LINES: usize = 5_000;
+/// The maximum number of characters that are shown of one log line.
 const MAX_LINE_CHARS: usize = 1_000;
 
 /// The log of an attempt's program, as far as it was read, and the person's position in it.
@@ -20,11 +20,13 @@ pub(super) struct LogPane {
     /// The number of the next record to read from the attempt's journal (the record of the
     /// program's input and output).
     pub(super) next_record: u64,
-    /// Whether the end of the log stays visible when new lines arrive.
+    /// True if the end of the log stays visible when new lines arrive.
     pub(super) is_following: bool,
-    /// How many lines are hidden below the visible ones; 0 while the view follows the end.
+    /// The number of lines that are hidden below the visible lines; 0 while the view follows the
+    /// end of the log.
     pub(super) lines_below: usize,
-    /// Whether lines are shown exactly as the program wrote them (raw), or as readable text.
+    /// True if lines are shown exactly as the program wrote them (raw); false if they are shown as
+    /// readable text.
     pub(super) is_raw: bool,
     pub(super) problem: Option<String>,
     pub(super) shown_calls: ShownCalls,
@@ -64,7 +66,8 @@ impl LogPane {
         }
     }
 
-    /// Appends records of the journal to the log, as lines.
+    /// Appends records of the journal (the record of the program's input and output) to the log, as
+    /// lines.
     pub(super) fn append(&mut self, piece: &[JournalRecordView]) {
         for journal_record in piece {
             self.next_record = self.next_record.max(journal_record.n + 1);
@@ -107,8 +110,8 @@ impl LogPane {
         lines
     }
 
-    /// Scrolls by `delta` lines: up if negative, otherwise down. At the end, the view follows the
-    /// log again.
+    /// Scrolls by `delta` lines: up if negative, otherwise down. After scrolling to the end, the
+    /// view follows the log again.
     pub(super) fn scroll(&mut self, delta: isize) {
         self.lines_below = self
             .lines_below

@@ -235,7 +235,7 @@ fn a_demo_without_a_temporary_directory_names_the_fix() {
     assert!(
         output
             .stderr
-            .contains("set TMPDIR to a directory with room"),
+            .contains("set TMPDIR to a directory with free space"),
         "{output:?}"
     );
 }

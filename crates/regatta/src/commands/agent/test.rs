@@ -1,8 +1,8 @@
 //! The command `agent test`: starts an agent's program as for a task, waits for a short answer, and
 //! stops the program.
 //!
-//! The test runs in this process and not in the daemon. It denies every permission request of the
-//! program. If the test itself is killed, `agent_test_dirs` makes sure that no program and no
+//! The test runs in this process and not in the daemon. The test denies every permission request of
+//! the program. If the test itself is killed, `agent_test_dirs` makes sure that no program and no
 //! directory is left behind.
 
 use std::cell::{Cell, RefCell};
@@ -27,11 +27,11 @@ const TEST_PROMPT: &str = "This is a test of the connection. Reply with the one 
 /// The time limit of a test without `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How often the test prints that it is still waiting.
+/// The interval at which the test prints that it is still waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Receives the events of the tested program, which gets one prompt. It denies all permission
-/// requests, prints progress, and stops following when a signal asks this process to end.
+/// Handles the events of the tested program, which gets one prompt: denies all permission requests,
+/// prints progress, and stops the test when a signal asks this process to end.
 struct AgentTestSink<'a> {
     output: &'a Output,
     signals: &'a TerminationSignals,
@@ -48,7 +48,7 @@ struct AgentTestSink<'a> {
 }
 
 impl AgentTestSink<'_> {
-    /// Prints every few seconds what the test is waiting for.
+    /// Prints every few seconds the step for which the test is waiting.
     fn print_progress(&self) {
         let passed = self.began.elapsed();
         if passed < self.last_progress.get() + PROGRESS_INTERVAL {
@@ -127,14 +127,14 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         return Err(command_error(
             "outside",
             format!(
-                "{name} is an outside agent: Regatta does not start its program, so it cannot \
-                 test it"
+                "Regatta cannot test {name}, because {name} is an outside agent, whose program \
+                 Regatta does not start"
             ),
             "test the program where it runs",
         ));
     }
-    // When the agent works on a task, the daemon starts the program. So problems that the daemon
-    // found are reported first.
+    // When the agent works on a task, the daemon starts the program. Therefore first report the
+    // problems that the daemon has found with the agent.
     if let Some(problem) = reply.data.problems.first() {
         return Err(command_error(
             "not_started",
@@ -148,15 +148,14 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         ..
     }) = agent.profile.keys.iter().find(is_missing)
     {
-        let what = format!(
-            "the variable {name} that the agent needs is not set in this shell, so the agent \
-             cannot be tested from here"
-        );
         return Err(command_error(
             "not_started",
-            what,
             format!(
-                "set it for the test: {name}=… regatta agent test {}",
+                "the agent cannot be tested from here, because it needs the variable {name}, which \
+                 is not set in this shell"
+            ),
+            format!(
+                "set the variable for the test: {name}=… regatta agent test {}",
                 agent.name
             ),
         ));
@@ -175,7 +174,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     std::fs::create_dir(&workspace).map_err(|error| {
         command_error(
             "io",
-            format!("could not create a directory for the test: {error}"),
+            format!("could not create a temporary directory for the agent test: {error}"),
             "check that TMPDIR names a directory you can write",
         )
     })?;
@@ -225,7 +224,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         is_over: Cell::new(false),
     };
     let outcome = agents.attend(attempt, &sink);
-    // Stop the program whatever the outcome is.
+    // Stop the program in any case, no matter how the test ended.
     let stopped = agents.stop(attempt, Duration::from_secs(2));
     if let Some(number) = signals.received() {
         stopped.map_err(|error| command_error("not_stopped", error.message, error.hint))?;

@@ -5,7 +5,7 @@
 //! edges). Boxes on the left of a gutter that lead to the same boxes on its right share one bus:
 //! their edges meet in one vertical line and leave it together. Lines of two buses must not
 //! overlap, because they would look like one bus. If that cannot be avoided, every row gets a
-//! second, free line below its boxes, and one of the buses uses the free line. Where two lines
+//! second, free line below its boxes, and one of the two buses uses the free line. Where two lines
 //! cross, the vertical line is drawn on top.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +16,10 @@ use crate::output::{
     Output, cut_to_width, display_width, first_line, prefix_of_width, state_colour,
 };
 
-/// The maximum width of a box in columns. [`MIN_SUBJECT_WIDTH`] is the minimum width of a cut
-/// subject; with less room a box shows only its id.
+/// The maximum width of a box in columns.
 const MAX_BOX_WIDTH: usize = 34;
+/// The minimum width of a subject that is cut to fit into its box. A box with less room shows only
+/// the task's id.
 const MIN_SUBJECT_WIDTH: usize = 4;
 
 const UP: u8 = 1;
@@ -26,19 +27,19 @@ const DOWN: u8 = 2;
 const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
-/// A bus: the edges from one or several boxes on the left of a gutter to the same boxes on its
-/// right.
+/// A bus: edges that share one vertical line, because they lead from one or several boxes on the
+/// left of a gutter (the space between two columns) to the same boxes on its right.
 struct EdgeBus {
     /// The rows of the boxes on the left, in ascending order.
     from_rows: Vec<u32>,
     to_rows: BTreeSet<u32>,
-    /// The edges of this bus that are on the longest path, each as its row on the left and its row
-    /// on the right.
+    /// The edges of this bus (group of edges) that are on the longest path of the graph. Each edge
+    /// is the row of its left box and the row of its right box.
     critical_edges: Vec<(u32, u32)>,
-    /// True if the bus leaves its boxes on the free line below them.
+    /// True if the edges leave their boxes on the free line of text below the boxes.
     leaves_below: bool,
-    /// The position of the vertical line in the gutter, from 0 on the left; `None` if the bus is
-    /// one straight line.
+    /// The position of the vertical line in the gutter (the space between two columns of boxes),
+    /// from 0 on the left; `None` if the edges form one straight line.
     track: Option<usize>,
 }
 
@@ -61,7 +62,7 @@ impl EdgeBus {
             .any(|critical_edge| critical_edge.1 == row)
     }
 
-    /// Returns the first and the last row that the bus's vertical line covers.
+    /// Returns the first and the last row that the common vertical line of these edges covers.
     fn row_range(&self) -> (u32, u32) {
         let all = || self.from_rows.iter().chain(&self.to_rows).copied();
         (
@@ -76,7 +77,8 @@ impl EdgeBus {
 struct LineMark {
     arms: u8,
     is_heavy: bool,
-    /// The number of the bus to which the lines belong.
+    /// The number of the bus (group of edges that share one vertical line) to which the lines
+    /// belong.
     bus: usize,
 }
 
@@ -85,7 +87,7 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
     let mut gutters: Vec<Vec<EdgeBus>> = (1..graph.columns)
         .map(|right| edge_buses(graph, right))
         .collect();
-    // Not `any`, which would stop early: every gutter needs its tracks.
+    // Do not use `any`, which would stop at the first match, because every gutter needs its tracks.
     let has_lower_lines: Vec<bool> = gutters
         .iter_mut()
         .map(|edge_buses| assign_tracks(edge_buses))
@@ -128,8 +130,9 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
             bus_index += 1;
             canvas.draw_bus(bus, gutter, bus_index);
             for row in &bus.from_rows {
-                // The line starts after the text of the box. If this row has no box in this column,
-                // the edge passes through, so its line starts at the column's beginning.
+                // The line of an edge starts after the text of its box. If this row has no box in
+                // this column, the edge passes through the column, so the line starts at the
+                // column's beginning.
                 let text = index_by_position
                     .get(&(column, *row))
                     .map_or(0, |index_by_position| {
@@ -179,8 +182,8 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
     Some(text.trim_end().to_owned() + "\n")
 }
 
-/// Returns the sign of a box's state and its task id, such as `✓ T1`. A box that stands for several
-/// tasks has only the sign.
+/// Returns the symbol for a box's state and the id of its task, such as `✓ T1`. For a box that
+/// represents several tasks, returns only the symbol.
 fn box_name(out: &Output, graph_node: &GraphNodeView) -> String {
     match graph_node.tasks[..] {
         [one] => format!("{} {one}", out.state_glyph(graph_node.at)),
@@ -247,7 +250,7 @@ fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Opt
         let column = node.column as usize;
         let full_width = display_width(name) + 1 + display_width(label);
         widths[column] = widths[column].max(full_width.min(MAX_BOX_WIDTH));
-        // A box for several tasks has no id, so its label must stay.
+        // A box for several tasks shows no id, so its label must stay readable.
         min_widths[column] = min_widths[column].max(if node.tasks.len() > 1 {
             full_width.min(MAX_BOX_WIDTH)
         } else {
@@ -263,7 +266,8 @@ fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Opt
     Some(widths)
 }
 
-/// Returns the buses in the gutter between column `right` and the column before it.
+/// Returns the buses (groups of edges that share one vertical line) in the gutter (the space for
+/// edges) between column `right` and the column before it.
 fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     let mut links: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut heavy = BTreeSet::new();
@@ -302,9 +306,10 @@ fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     all
 }
 
-/// Assigns each bus of a gutter a track (a position for its vertical line). If one bus leaves on a
-/// row on which another bus arrives, the first bus must turn further left. If this requirement is
-/// circular, one bus uses the free line below its boxes. Returns true if a bus uses a free line.
+/// Assigns a track (a position for the vertical line) to each bus (group of edges that share one
+/// vertical line) of a gutter. If one bus leaves on a row on which another bus arrives, the first
+/// bus must turn further left. If these requirements form a circle, one bus uses the free line of
+/// text below its boxes. Returns true if a bus uses such a free line.
 fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     let must_wait = |buses: &[EdgeBus], bus: usize, done: &[bool]| {
         (0..buses.len()).any(|other| {
@@ -316,7 +321,7 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     while done.contains(&false) {
         let unassigned = || (0..buses.len()).filter(|bus| !done[*bus]);
         let Some(next) = unassigned().find(|bus| !must_wait(buses, *bus, &done)) else {
-            // Move the bus that blocks most other buses to the free line.
+            // Let the bus that blocks most other buses use the free line of text below its boxes.
             let blocked_count = |bus: usize| {
                 unassigned()
                     .filter(|other| *other != bus && must_turn_before(&buses[bus], &buses[*other]))
@@ -362,8 +367,9 @@ fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
             .any(|from_row| other.to_rows.contains(from_row))
 }
 
-/// Returns the width of a gutter in columns: two for each track, and four for spaces and the arrow.
-/// A gutter without edges is two spaces.
+/// Returns the width of a gutter (the space between two columns of boxes) in characters: two for
+/// each track (vertical line), and four for spaces and the arrow. A gutter without edges is two
+/// spaces.
 fn gutter_width(buses: &[EdgeBus]) -> usize {
     let tracks = buses
         .iter()
@@ -375,15 +381,16 @@ fn gutter_width(buses: &[EdgeBus]) -> usize {
 
 /// The lines and arrows of a picture, by position: the line of text, and the column in it.
 struct Canvas {
-    /// The number of text lines per row of the layout: 2 if a bus uses a free line, otherwise 1.
+    /// The number of text lines per row of boxes: 2 if an edge uses the free line below the boxes,
+    /// otherwise 1.
     lines_per_row: u32,
     marks: BTreeMap<(u32, usize), LineMark>,
     arrows: BTreeSet<(u32, usize)>,
 }
 
 impl Canvas {
-    /// Adds arms (the directions in which lines leave a character) at a position. If two buses
-    /// cross there, only the vertical line is drawn.
+    /// Adds arms (the directions in which lines leave a character) at a position. If lines of two
+    /// buses (groups of edges) cross there, only the vertical line is drawn.
     fn add_arms(&mut self, position: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
         let mark = self.marks.entry(position).or_insert(LineMark {
             arms: 0,
@@ -416,7 +423,8 @@ impl Canvas {
         xs.for_each(|x| self.add_arms((y, x), LEFT | RIGHT, heavy, bus_index));
     }
 
-    /// Draws a bus into its gutter, from the boxes on the left to the arrows on the right.
+    /// Draws a bus (edges that share one vertical line) into its gutter, from the boxes on the left
+    /// to the arrows on the right.
     fn draw_bus(&mut self, bus: &EdgeBus, gutter: (usize, usize), bus_index: usize) {
         let (start, end) = gutter;
         let (step, first, last) = (self.lines_per_row, start + 1, end - 2);

@@ -1,5 +1,5 @@
-//! Answers questions of agents that are forms with several fields. The terminal asks for each
-//! field, and shows the whole answer before it is sent.
+//! Lets a person answer an agent's question that is a form with several fields. The terminal asks
+//! for each field, and shows the whole answer before it is sent.
 
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};

@@ -22,17 +22,18 @@ use crate::output::{
     CommandError, CommandResult, command_error, format_age, sanitize, usage_error,
 };
 
-/// How long the key `z` hides an item, in milliseconds: one hour.
+/// The time for which the key `z` hides an item, in milliseconds: one hour.
 const SNOOZE_MS: u64 = 3_600_000;
 
-/// What happens when the person presses the digit of a choice.
+/// The effect of pressing the digit of a choice.
 enum DigitEffect {
     SendAnswer(RequestAnswer, AnswerScope),
     /// Ask the person for a text, then send it as the answer.
     AskText,
-    /// Ask the person for the fields of the form with this JSON Schema, then send them.
+    /// Ask the person for each field of the form with this JSON Schema, then send the fields as the
+    /// answer.
     AskForm(serde_json::Value),
-    /// Make the API call of the choice at this index in the item's `ways`.
+    /// Send the choice at this index in the item's list of choices (`ways`) to the daemon.
     SendChoice(usize),
 }
 
@@ -333,10 +334,10 @@ fn ask_line(prompt: &str) -> Result<Option<String>, CommandError> {
 }
 
 enum KeyPress {
-    /// The index of the choice: key 1 is 0.
+    /// The person pressed a digit. The value is the index of the choice, so the key 1 gives 0.
     Digit(usize),
     Letter(char),
-    /// Ctrl-C or Ctrl-D.
+    /// The person pressed Ctrl-C or Ctrl-D.
     Interrupted,
 }
 

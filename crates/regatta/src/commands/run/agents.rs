@@ -16,11 +16,12 @@ use crate::output::{CommandError, CommandResult, command_error, first_line, usag
 use crate::settings::value_of;
 use crate::{output, settings};
 
-/// How long to wait for the launch of a team, in milliseconds.
+/// The maximum time to wait for the launch of a team, in milliseconds.
 const LAUNCH_TIMEOUT_MS: u64 = 120_000;
 
-/// Returns the agents of a run: the team's workers, the named agents, those of the settings, or all
-/// agents that Regatta starts. Adds the agent `scripted` if it is named and does not exist.
+/// Returns the agents of a run: the team's workers, the agents that the options name, the agents in
+/// the settings, or all agents that Regatta starts. Registers the agent `scripted` if the options
+/// name it and it does not exist.
 pub(crate) fn choose_agents(
     client: &Client,
     args: &RunArgs,
@@ -109,8 +110,8 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs)
     Ok(())
 }
 
-/// Fails if an agent that the options or the plan name does not exist. The daemon checks the same
-/// when the mission starts.
+/// Fails if an agent that the options or the plan name does not exist. The daemon makes the same
+/// check when the mission starts.
 pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let exists = |name: &AgentName| {
@@ -130,8 +131,8 @@ pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> C
     }
 }
 
-/// Fails if a task without a script would go to a scripted agent, which needs one. The daemon
-/// checks the same, but only after the person has confirmed the plan.
+/// Fails if a task without a script would go to a scripted agent, which needs one. The daemon makes
+/// the same check, but only after the person has confirmed the plan.
 pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let runtime_of = |name: &AgentName| {
@@ -189,7 +190,7 @@ pub(crate) fn warn_of_agents(
 ) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     // An agent with labels runs on runners (other machines). The daemon does not know which
-    // programs are installed there, so skip it.
+    // programs are installed there, so skip such an agent.
     let is_local = |view: &&AgentView| {
         agents.contains(&view.agent.name) && view.agent.profile.labels.is_empty()
     };

@@ -21,8 +21,8 @@ use crate::commands::run::work::{RunWork, open_tasks};
 use crate::output::{CommandError, command_error, first_line};
 use crate::run_progress::{self, FollowEnd};
 
-/// Lets agents find the files of each task of a run that lists none, and prints what they found.
-/// Returns the same run, with its tasks created in the project.
+/// Lets agents find the files of each task in a run that lists no files, and prints the files that
+/// they found. Returns the same run, with its tasks created in the project.
 pub(crate) fn fill_manifests(
     app: &CommandContext,
     client: &Client,
@@ -34,7 +34,7 @@ pub(crate) fn fill_manifests(
         command_error(
             "no_project",
             "this repository is not a project of Regatta yet",
-            "set it up: regatta init",
+            "make the repository a project: regatta init",
         )
     })?;
     let planned = !work.tasks.is_empty();
@@ -151,8 +151,8 @@ fn add_to_backlog(
     Ok(ids.into_iter().flatten().collect())
 }
 
-/// Starts a mission with one exploring task for each task in `lacking`, and follows the mission to
-/// its end.
+/// Starts a mission with one exploring task (which finds the files that a task will change) for
+/// each task in `lacking`, and follows the mission to its end.
 fn run_exploration(
     app: &CommandContext,
     client: &Client,
@@ -165,8 +165,8 @@ fn run_exploration(
     for id in lacking {
         let reply: CallReply<TaskView> =
             client.call(call::TaskExplore(input::IdInput { id: id.to_string() }))?;
-        // An exploring task from an earlier run may already belong to another mission, which then
-        // does it.
+        // The exploring task may have been created by an earlier run. If it already belongs to
+        // another mission, that mission does the task.
         if reply.data.task.mission.is_none() {
             explorers.push(reply.data.task.id);
         }
@@ -204,8 +204,8 @@ fn run_exploration(
     }
 }
 
-/// Prints the tasks whose files were not found. They stop waiting for their exploring task, and
-/// wait for a person to list the files.
+/// Prints the tasks whose files were not found. These tasks no longer wait for the exploring task
+/// that should find their files, but for a person who lists the files.
 fn report_tasks_without_files(
     app: &CommandContext,
     client: &Client,

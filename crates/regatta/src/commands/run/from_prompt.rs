@@ -2,8 +2,8 @@
 //! starts.
 //!
 //! Planning is a task whose result is a report. The planning agent reads the repository and answers
-//! with the text of a plan file. If the plan has errors, the agent is told and tries again, at most
-//! twice.
+//! with the text of a plan file. If the plan has errors, the agent receives the errors and tries
+//! again, at most twice.
 
 use std::path::{Path, PathBuf};
 
@@ -26,8 +26,8 @@ use crate::{plan, run_progress};
 /// The maximum number of times that the agent is asked for a valid plan.
 const MAX_ROUNDS: usize = 3;
 
-/// Returns the argument of `run` if it is a goal and not a file: it has several words, and no file
-/// with this name exists.
+/// Returns the argument of `run` if it is a goal and not a file, because it has several words and
+/// no file with this name exists.
 pub(crate) fn goal_from_argument(typed: Option<&Path>) -> Option<String> {
     let text = typed?.to_str()?.trim();
     let is_goal = text.split_whitespace().count() > 1 && !typed?.exists();
@@ -107,7 +107,10 @@ pub(crate) fn make_plan(
 fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
     let unread = |s: String| {
         usage_error(
-            format!("could not read the steps in {}: {s}", file.display()),
+            format!(
+                "could not read the steps of the scripted planner from the file {file}: {s}",
+                file = file.display()
+            ),
             "name a JSON file with the steps of a scripted agent",
         )
     };
@@ -115,14 +118,14 @@ fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
     serde_json::from_str(&text).map_err(|error| unread(error.to_string()))
 }
 
-/// What one round of planning needs. Each round asks the agent once for a plan.
+/// The inputs of one round of planning. Each round asks the agent once for a plan.
 struct PlanningRound<'a> {
     goal: &'a str,
     project: &'a ProjectName,
     planner: &'a AgentName,
     /// The steps for a scripted planner; `None` for an agent with a model.
     script: Option<&'a serde_json::Value>,
-    /// What was wrong with the plan of the previous round; empty in the first round.
+    /// The problem in the plan of the previous round; empty in the first round.
     last_problem: &'a str,
 }
 
@@ -197,15 +200,17 @@ fn run_planning_round(
             .unwrap_or_else(|| "its report is empty".into());
         return Err(command_error(
             "no_plan",
-            format!("{planner} made no plan: {}", first_line(&why)),
-            format!("see its output: regatta logs {task}"),
+            format!(
+                "the agent {planner} made no plan: {reason}",
+                reason = first_line(&why)
+            ),
+            format!("see the agent's output: regatta logs {task}"),
         ));
     }
     Ok(report)
 }
 
-/// Finds the plan in a planner's report and parses it. The error describes what is wrong with the
-/// plan.
+/// Finds the plan in a planner's report and parses it. The error describes the problem in the plan.
 pub(crate) fn parse_planner_report(report: &str) -> Result<ParsedPlan, String> {
     let (text, json) = extract_plan(report);
     let plan = plan::parse_plan(&text, json, "the plan").map_err(|error| error.message())?;
@@ -251,8 +256,9 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
     });
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
-        // The variable may contain arguments, so a shell starts the editor. The file is passed as
-        // `$1`, because its name may contain characters that the shell would interpret.
+        // The command of the editor may contain arguments, so a shell starts the editor. The file
+        // is passed as `$1`, because its name may contain characters that the shell would
+        // interpret.
         let status = std::process::Command::new("sh")
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)
@@ -260,7 +266,7 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
             .map_err(|error| {
                 command_error(
                     "io",
-                    format!("could not start {editor}: {error}"),
+                    format!("could not start the editor {editor}: {error}"),
                     "set EDITOR to the command of your editor, such as vi",
                 )
             })?;
@@ -286,8 +292,8 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
     }
 }
 
-/// Asks the daemon how long a plan will take and what it will cost, and returns the answer as a
-/// line. The daemon estimates from similar work in this project.
+/// Asks the daemon for the expected duration and cost of a plan, and returns the answer as a line
+/// of text. The daemon estimates from similar work in this project.
 pub(crate) fn estimate_plan(
     client: &Client,
     project: &ProjectName,

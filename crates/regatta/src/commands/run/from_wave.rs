@@ -1,9 +1,10 @@
 //! `run --from-wave`: reads a wave file of the external tool `ol` as a plan. A wave lists the tasks
-//! (beads) of a quest that can be worked on now.
+//! (beads) of a quest (a larger task in `ol`) that can be worked on now.
 //!
-//! When the work of a bead has passed its checks, the ratchet command must also accept it. This
-//! module checks that the command's program exists before anything starts. It also shows the advice
-//! of the repository's own clustering program, if there is one.
+//! When the work of a bead has passed its checks, the ratchet command (an additional check) must
+//! also accept the work. This module checks that the command's program exists before anything
+//! starts. The module also shows the advice of the repository's own clustering program, which
+//! groups related tasks, if there is such a program.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -18,11 +19,12 @@ use crate::commands::run::work::{RunWork, work_of_plan};
 use crate::output::{CommandError, command_error, sanitize};
 use crate::plan::quest_wave::{self, RatchetTemplate};
 
-/// A program that some repositories contain. It prints which beads (issues of the wave) should be
-/// done together.
+/// A program that some repositories contain, and that prints which beads (issues of the wave)
+/// should be done together.
 const CLUSTER_PROGRAM: &str = "scripts/bd-cluster.sh";
 
-/// How long the clustering program may run before it is killed.
+/// The time after which the clustering program, which groups related tasks, is killed if it still
+/// runs.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a wave file. Fails if the file is invalid, or if the program of the ratchet command (which
@@ -43,7 +45,7 @@ pub(crate) fn read_wave(
             "name a command: --ratchet 'ol hero ratchet'",
         ));
     };
-    // The daemon may have another PATH, so it gets the program's absolute path.
+    // The daemon may have another PATH, so send the program's absolute path.
     *program = match find_executable(program, std::env::var_os("PATH").as_deref()) {
         Some(path) => path.to_string_lossy().into_owned(),
         None => {
@@ -91,8 +93,8 @@ pub(crate) fn read_wave(
     Ok(work)
 }
 
-/// Returns the absolute path of the executable file with this name (searched in `path`) or path, if
-/// there is one.
+/// Returns the absolute path of an executable file, if it exists. `program` is a path, or a name to
+/// search for in the directories of `path`.
 fn find_executable(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let runs = |path: &PathBuf| {
         path.metadata()

@@ -1,5 +1,5 @@
-//! Draws the preview of a run: its tasks in their order, and a table of the files with the tasks
-//! that own them (may change them first).
+//! Draws the preview of a run: its tasks in their order, and a table of the files, each with the
+//! task that owns the file (may change it first).
 
 use regatta_api::view::TaskView;
 use regatta_core::graph::PlanStep;
@@ -10,8 +10,8 @@ use regatta_core::pattern::PathPattern;
 use crate::output::{first_line, format_table};
 use crate::plan::Plan;
 
-/// The maximum number of rows in the table of files. With more conflicts than that, all conflicts
-/// are shown.
+/// The maximum number of rows in the table of files. If there are more conflicts, the table still
+/// shows all conflicts.
 const MAX_FILES: usize = 40;
 
 /// The tasks of a run that has not started, for the preview.
@@ -104,8 +104,8 @@ impl RunPreview {
             serial: &rules.serial,
             isolate: rules.is_isolated,
         };
-        // The only error is a cycle of blockers. Neither an accepted plan nor the existing tasks
-        // can have one.
+        // The only possible error is a cycle of blockers (tasks that wait for each other). Neither
+        // an accepted plan nor the existing tasks can contain such a cycle.
         manifest::ownership(&parts, ownership_rules).unwrap_or_default()
     }
 
@@ -168,8 +168,8 @@ impl RunPreview {
         text + &self.draw_owners(rules, &ownership)
     }
 
-    /// Draws the table of files and owners. The first task that lists a file owns it; another task
-    /// of the same wave that lists the file too is shown as a conflict.
+    /// Draws the table of files and owners. The first task that lists a file owns the file. Another
+    /// task of the same wave (layer of tasks) that lists the file too is shown as a conflict.
     fn draw_owners(&self, rules: &PreviewRules, ownership: &PlanOwnership) -> String {
         let mut owned: Vec<(usize, &OwnedPattern)> = ownership
             .waves
@@ -199,8 +199,9 @@ impl RunPreview {
         };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, owned_pattern) in owned {
-            // Tasks of one wave with common files are split into sub-waves. The task in the first
-            // sub-wave owns the file, even if another task comes first in the plan.
+            // Tasks of one wave (layer of tasks) that list the same files are split into sub-waves.
+            // The task in the first sub-wave owns the file, even if another task comes first in the
+            // plan.
             let mut contenders: Vec<(u32, usize)> = owned_pattern
                 .sub_waves
                 .iter()
@@ -264,8 +265,8 @@ impl RunPreview {
     }
 }
 
-/// Returns the name of a wave, such as `2`, or of a part of it (a sub-wave), such as `2.3`. Both
-/// arguments count from 0.
+/// Returns the name of a wave (a layer of tasks that can run at the same time), such as `2`, or of
+/// a part of a wave (a sub-wave), such as `2.3`. Both arguments count from 0.
 fn wave_name(wave: usize, sub: u32) -> String {
     if sub == 0 {
         (wave + 1).to_string()

@@ -26,15 +26,15 @@ struct RunSummary {
     waiting: usize,
     /// The milliseconds from the start of the run to its last change.
     wall_ms: u64,
-    /// The sum of the working times of all attempts in milliseconds: how long the work would have
-    /// taken one task after the other.
+    /// The sum of the working times of all attempts in milliseconds: the time that the work would
+    /// have taken one task after the other.
     work_ms: u64,
     tokens: u64,
     /// The cost in millionths of a US dollar; `None` if no task has a known cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     micro_usd: Option<u64>,
-    /// The tasks with a ratchet command (a command that must accept the work): those whose work it
-    /// accepted, and the others.
+    /// The tasks with a ratchet command (a command that must accept the work), divided into tasks
+    /// whose work the command has accepted and all others.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratchet: Option<RatchetSummary>,
 }
@@ -60,14 +60,15 @@ impl RunSummary {
         let failed = count(DisplayState::Failed);
         let needs_person =
             |task: &&TaskView| matches!(task.at, DisplayState::Needs | DisplayState::Review);
-        // An agent may go on working while its question is open.
+        // Count tasks with an open question (`asks`) too, because an agent may continue its work
+        // while its question is open.
         let with_person = mission
             .tasks
             .iter()
             .filter(|task| needs_person(task) || task.asks.is_some())
             .count();
-        // The number of tasks that wait for a parked provider (one that gets no work). If nothing
-        // else continues, a person must act on it.
+        // A task that waits for a parked provider (a company whose agents get no work at present)
+        // needs a person if the rest of the mission has come to rest.
         let is_parked = |task: &&TaskView| {
             // Look only at the first reason for waiting: a task that first waits for another task
             // is not stuck by itself.
@@ -160,9 +161,9 @@ impl RunSummary {
 }
 
 impl RatchetSummary {
-    /// Lists the tasks with a ratchet command. Work enters the landing queue only after its ratchet
-    /// command has succeeded, so submitted or landed work has passed. Returns `None` if no task has
-    /// such a command.
+    /// Lists the tasks with a ratchet command (a command that must accept the work). Work enters
+    /// the landing queue only after its ratchet command has succeeded, so submitted or landed work
+    /// has passed. Returns `None` if no task has such a command.
     fn from_tasks(tasks: &[TaskView]) -> Option<RatchetSummary> {
         let name = |task: &&TaskView| {
             task.task
@@ -184,8 +185,8 @@ impl RatchetSummary {
     }
 }
 
-/// Returns the rows of the task table at the end of a run. The fifth column has the working time,
-/// as in the table that is drawn while the run is followed.
+/// Returns the rows of the task table at the end of a run. The fifth column contains the working
+/// time, as in the table that a person sees during the run.
 pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     let mut rows = crate::commands::task::task_rows(out, tasks);
     for (row, task) in rows.iter_mut().zip(tasks) {
@@ -219,7 +220,7 @@ fn draw_merges(tasks: &[TaskView]) -> String {
     }
 }
 
-/// Formats a duration: `9.5s`, `41s`, or from two minutes on `2m 3s`.
+/// Formats a duration, such as `9.5s` or `41s`, or `2m 3s` if it is two minutes or longer.
 fn format_seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{:.1}s", ms as f64 / 1_000.0),
@@ -296,7 +297,8 @@ pub(crate) fn print_ending(
     }
 }
 
-/// Returns how long a run took: until its last change if it is over, otherwise until now.
+/// Returns the duration of a run in milliseconds: until the last change if the run is over,
+/// otherwise until now.
 fn duration_ms(start_unix_ms: u64, last_change_unix_ms: u64, now_unix_ms: Option<u64>) -> u64 {
     now_unix_ms
         .unwrap_or(0)

@@ -22,7 +22,7 @@ pub(crate) struct RunWork {
     pub(crate) tasks: Vec<PlannedTask>,
     pub(crate) adopt: Vec<TaskId>,
     pub(crate) preview: RunPreview,
-    /// Remarks for the person, to print before the start.
+    /// Remarks for the person, which are printed before the run starts.
     pub(crate) notes: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn work_of_plan(args: &RunArgs, plan: plan::Plan) -> RunWork {
 }
 
 /// Returns the waiting tasks of the project that belong to no mission as a run. Fails if there is
-/// none, or if nobody can confirm the start.
+/// no such task, or if nobody can confirm the start.
 pub(crate) fn work_of_board(
     app: &CommandContext,
     args: &RunArgs,
@@ -84,8 +84,8 @@ pub(crate) fn work_of_board(
     );
     if !args.plan_only && !app.global.yes && !app.can_ask() {
         return Err(usage_error(
-            format!("no plan was given, so this would start {which}"),
-            "to start them: regatta run --yes; to run a plan: regatta run PLAN.toml",
+            format!("no plan was given, so regatta run would start {which}"),
+            "to start these tasks: regatta run --yes; to run a plan: regatta run PLAN.toml",
         ));
     }
     app.output.print_note(&format!("no plan: {which}"));
@@ -119,8 +119,8 @@ pub(crate) fn open_tasks(
     client.call(call::TaskList(filter))
 }
 
-/// Fails if an entry of the wave file is already an open task, because its work would be done
-/// twice.
+/// Fails if an entry of the wave file is already an open task, because the work of the entry would
+/// be done twice.
 pub(crate) fn check_not_on_board(
     work: RunWork,
     open: &[TaskView],
@@ -134,14 +134,15 @@ pub(crate) fn check_not_on_board(
         Some(task) => Err(command_error(
             "already_exists",
             format!(
-                "{} of the wave file is already an open task: {}",
-                task.task.alias.as_deref().unwrap_or_default(),
-                task.task.id
+                "the entry {entry} of the wave file is already an open task: {task}",
+                entry = task.task.alias.as_deref().unwrap_or_default(),
+                task = task.task.id
             ),
             format!(
-                "to see it: regatta show {}; to continue: regatta run --resume; to cancel it: \
-                regatta task cancel {}",
-                task.task.id, task.task.id
+                "to see the task: regatta show {task}; to continue: regatta run --resume; to \
+                 cancel \
+                 the task: regatta task cancel {task}",
+                task = task.task.id
             ),
         )),
         None => Ok(work),

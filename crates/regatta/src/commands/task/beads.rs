@@ -26,12 +26,12 @@ struct ImportResult {
     added: Vec<TaskId>,
     changed: Vec<TaskId>,
     cancelled: Vec<TaskId>,
-    /// Tasks that were not changed, because they already agree with the file or have ended.
+    /// The tasks that were not changed, because they already agree with the file or have ended.
     there: Vec<TaskId>,
-    /// Changes in the file that could not be applied to their tasks, each with the reason.
+    /// The changes in the file that could not be applied to their tasks, each with the reason.
     left: Vec<String>,
-    /// The number of issues without a task that are closed or deleted in the file, so that no task
-    /// was added.
+    /// The number of issues for which no task was added, because they are closed or deleted in the
+    /// file and had no task yet.
     closed: usize,
     /// The number of lines that are not work, such as messages and templates.
     others: usize,
@@ -55,8 +55,7 @@ impl BeadBoard {
         let reply: CallReply<Vec<TaskView>> = client.call(call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
         for task in reply.data {
-            // If two tasks belong to the same issue, an open task takes precedence, then the newer
-            // one.
+            // If two tasks belong to the same issue, keep an open task, or else the newer task.
             let name = issue_id(&task);
             if tasks
                 .get(&name)
@@ -75,7 +74,8 @@ impl BeadBoard {
     }
 }
 
-/// Returns the id of a task's issue: its alias, or its own id if it has none.
+/// Returns the id of a task's issue: the alias (second name) of the task, or the task's own id if
+/// it has no alias.
 fn issue_id(task: &TaskView) -> String {
     task.task
         .alias
@@ -192,7 +192,8 @@ fn check_dependencies(
     }
 }
 
-/// Returns the issues in an order in which each issue comes after its blockers.
+/// Returns the issues, sorted so that each issue comes after its blockers (the issues for which it
+/// waits).
 fn in_dependency_order(issues: &[Bead]) -> Vec<&Bead> {
     let index_of = |id: &str| issues.iter().position(|bead| bead.id == id);
     let edges: Vec<Vec<usize>> = issues
@@ -213,7 +214,7 @@ fn in_dependency_order(issues: &[Bead]) -> Vec<&Bead> {
     order.into_iter().map(|index| &issues[index]).collect()
 }
 
-/// Adds a task for an issue that has none. If somebody works on the issue elsewhere, the task is
+/// Adds a task for an issue that has no task. If somebody works on the issue elsewhere, the task is
 /// paused.
 fn add_issue(
     client: &Client,
@@ -240,8 +241,8 @@ fn add_issue(
         script: bead.work.script.clone(),
         ratchet: bead.work.ratchet.clone(),
         alias: Some(bead.id.clone()),
-        // A held issue (somebody works on it elsewhere) starts in the backlog, so that no agent
-        // takes the task before it is paused below.
+        // The task of a held issue (on which somebody works elsewhere) starts in the backlog, so
+        // that no agent takes the task before the code below pauses it.
         backlog: bead.state == BeadState::Backlog || held_reason.is_some(),
         assign: None,
         how: AssignMode::Queue,
@@ -264,7 +265,8 @@ fn add_issue(
 }
 
 /// Updates a task from its issue. A closed issue cancels the task. If nobody works on the issue
-/// elsewhere any more, a task that an import paused is resumed; a task that a person paused is not.
+/// elsewhere any more, a task that an import paused is resumed, but a task that a person paused
+/// stays paused.
 fn update_task(
     client: &Client,
     bead: &Bead,

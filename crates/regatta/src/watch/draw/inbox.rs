@@ -108,7 +108,7 @@ fn inbox_card<'a>(
     } else {
         ""
     };
-    // Show the task's id only if it differs from the item's id.
+    // Show the task's id only if it differs from the id of the inbox item.
     let task = inbox_item
         .item
         .task

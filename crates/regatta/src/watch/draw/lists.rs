@@ -99,8 +99,8 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// Draws what an agent did in the last hour, or since the oldest data, with one symbol per time
-/// slot.
+/// Draws the states of an agent in the last hour, or since the oldest data, with one symbol per
+/// time slot.
 fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec<Span<'a>> {
     let now = model.current_unix_ms();
     let oldest = model
@@ -127,7 +127,7 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
         let inside = bars
             .iter()
             .filter(|lane_bar| lane_bar.from < to && lane_bar.to.unwrap_or(now.max(to)) > from);
-        // If an agent had several states in a time slot, show the most urgent one.
+        // If an agent had several states in a time slot, show the most urgent state.
         match inside.map(|lane_bar| lane_bar.at).min() {
             Some(at) => Span::styled(sign(at), state_style(model, at)),
             None => Span::raw(" "),
