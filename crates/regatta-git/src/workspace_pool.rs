@@ -99,9 +99,9 @@ impl GitAdapter {
             })
     }
 
-    /// If the project's pool (workspaces that are kept for reuse) has room, cleans the finished
-    /// workspace in the directory `workspace` and moves it into the pool. Otherwise leaves the
-    /// workspace where it is.
+    /// Cleans the finished workspace in the directory `workspace` and moves it into the project's
+    /// pool (workspaces that are kept for reuse). If the pool has no room, leaves the workspace
+    /// where it is.
     pub(crate) fn pool_workspace(
         &self,
         repo: &ProjectRepo,

@@ -26,7 +26,7 @@ fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
 }
 
 impl VerbHandler<'_> {
-    /// If the caller names a project, checks that the project exists. Without this check, the
+    /// Checks that the project exists, if the caller names one. Without this check, the
     /// answer for an unknown project would look like the answer for a project without any content.
     pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
         named.map_or(Ok(()), |project| {

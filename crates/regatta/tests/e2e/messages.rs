@@ -110,7 +110,7 @@ fn errors_about_missing_ids_name_the_right_kind() {
     );
     assert_eq!(
         world.run_refused(&["compare", "M1"], 2)["message"],
-        "compare needs at least two missions"
+        "regatta compare needs at least two missions"
     );
     let set = world.run_refused(&["config", "set", "landing.review", "human"], 2);
     assert_eq!(

@@ -137,7 +137,7 @@ fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
     );
     let reason = wait_until_needs_person(&world, &task);
     assert!(
-        reason.contains("lib/inner, lib/new") && reason.contains("without committing them there"),
+        reason.contains("lib/inner, lib/new") && reason.contains("without committing the edits in the submodule"),
         "{reason}"
     );
     assert_eq!(world.trunk_commits(), before);
@@ -156,7 +156,7 @@ fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() 
     let task = start_task(&world, 1, "out.txt", "echo hello > out.txt");
     let reason = wait_until_needs_person(&world, &task);
     assert!(
-        reason.contains("The submodule lib is at commit 1111111111"),
+        reason.contains("needs commit 1111111111 of the submodule lib"),
         "{reason}"
     );
     assert!(
