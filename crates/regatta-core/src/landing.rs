@@ -5,12 +5,15 @@
 //! the queue on top of the trunk's newest commit, and runs the checks on the resulting files. The
 //! trial's result is stored in the row of its last landing, so it survives a restart of the daemon.
 //!
-//! The trunk moves to the longest trial of which every commit that is marked as validated has
-//! passed a trial of its own (Q1, Q14). With `verify = "every"` that is every commit; with
-//! `verify = "tip"` it is the last commit of each batch. Only the holder of the claim (a lease)
-//! `workspace://<project>/default` may move the trunk, and the claim's number, the fence, is passed
-//! along with the move, so that Regatta ignores the report of a move whose claim has expired. While
-//! a move is in progress, only the report of that move changes the landings in it (Q12).
+//! The trunk moves to the last commit of the longest trial that is fully verified. A passed trial
+//! is fully verified if each of its commits that is marked as validated is the last commit of a
+//! passed trial (Q1, Q14). With `verify = "every"`, every commit is marked as validated. With
+//! `verify = "tip"`, only the last commit of each batch is.
+//!
+//! Only the holder of the claim (a lease) `workspace://<project>/default` may move the trunk. The
+//! number of this claim, the fence, is passed along with the move. If the claim has expired,
+//! Regatta ignores the report of the move. While a move is in progress, only the report of that
+//! move changes the landings in it (Q12).
 
 pub mod batches; // the queue as batches, for display
 mod fault; // blame for failed trials
@@ -87,8 +90,9 @@ pub enum LandingState {
         /// reached the trunk since the trial began.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
-        /// Landings of this trial merge without checks of their own: no trial ends with such a
-        /// landing, so the files as they are after it are never tested (setting `verify = "tip"`).
+        /// Landings of this trial merge that get no checks of their own (setting `verify = "tip"`).
+        /// No trial ends with such a landing, so the state of the files directly after it is never
+        /// tested.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
         /// Set if the running trial merge's result will be ignored, because a landing of the trial
@@ -126,8 +130,8 @@ pub struct CarriedLanding {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedSides>,
     /// Set if the checks ran only on a later commit of the trial merge and not on this landing's
-    /// own commit. The message of the own commit names the checked commit (setting
-    /// `verify = "tip"`).
+    /// own commit (setting `verify = "tip"`). The message of this landing's commit names the later,
+    /// checked commit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
     /// Set if the landing changes no file, because the commit below it already has the same
@@ -200,15 +204,15 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: LandingState,
-    /// Reason for which the landing is held back; `None` if it is not held back. A held landing is
-    /// tried again at the time `retry_at`, or, without `retry_at`, when a person runs
-    /// `regatta land` or resumes the task.
+    /// Reason why the landing is held back; `None` if it is not held back. A held landing is tried
+    /// again at the time `retry_at`, or, without `retry_at`, when a person runs `regatta land` or
+    /// resumes the task.
     pub held: Option<String>,
     #[serde(rename = "retry_at")]
     pub retry_fleet_ms: Option<u64>,
-    /// The latest reason for which the landing was held, how often it was held, and since when.
-    /// This record stays until the landing lands or leaves the queue, so that a retry does not hide
-    /// that the landing needs attention.
+    /// The latest reason why the landing was held, how often it was held, and since when. This
+    /// record stays until the landing lands or leaves the queue, so that a retry does not hide that
+    /// the landing needs attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "hindered")]
     pub hold_count: Option<HoldCount>,
@@ -237,16 +241,18 @@ pub struct Landing {
     /// out of the queue.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
-    /// Set if the branch's commits are combined into one, because one of them fails the checks by
-    /// itself.
+    /// Set if the branch's commits are combined into a single commit, because one of them fails the
+    /// checks by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
-    /// Landings that must land or leave the queue before this landing is tried again. The reason is
-    /// a conflict with one of them, or a failed trial merge, after which it lets them go first.
+    /// Landings that must land or leave the queue before this landing is tried again. This landing
+    /// conflicts with one of them, or a trial merge failed because of this landing and it lets them
+    /// go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "behind")]
     pub deferred_behind: Vec<LandingId>,
-    /// The claim on the trunk that a person holds and lets this landing use to move the trunk.
+    /// A claim on the trunk that a person holds. The person allows this landing to use the claim to
+    /// move the trunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "under")]
     pub lent_claim: Option<LentTrunkClaim>,
@@ -262,8 +268,8 @@ pub struct HoldCount {
     pub since_unix_ms: u64,
 }
 
-/// A claim on the trunk that a person acquired by command and lets one landing use to move the
-/// trunk.
+/// A claim on the trunk that a person acquired with a command. One landing may use the claim to
+/// move the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LentTrunkClaim {
@@ -430,9 +436,9 @@ facts! {
     LandingApproved { landing: LandingId, by: String }
     /// Somebody asked to land the work now, so the landing is no longer held.
     LandingAsked { landing: LandingId, first: bool, under: Option<LentTrunkClaim> }
-    /// The landing reached the trunk. `settled` are conflicting paths for which the version of the
-    /// task that owns the file was taken. `tip` is the trunk's tip, given only if it is not
-    /// `commit`, because a landing that changes nothing has no commit of its own.
+    /// The landing reached the trunk. `settled` are the conflicting paths that were resolved by
+    /// taking the version of the task that owns the file. `tip` is the trunk's tip, given only if
+    /// it is not `commit`, because a landing that changes nothing has no commit of its own.
     LandingLanded { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
     LandingEnded { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
     /// The queue was stopped. No new trial merge and no move of the trunk begins until it is
@@ -443,8 +449,8 @@ facts! {
     QueueUnpushed { project: ProjectName, unpushed: remote_sync::Unpushed }
     /// After a failed push, the remote has all landed work again; `commit` was pushed.
     QueuePushed { project: ProjectName, commit: CommitId }
-    /// The commits on the trunk differ from Regatta's records as `differs` describes, or, without
-    /// it, agree with them again.
+    /// The result of comparing the trunk with Regatta's records changed. `differs` describes how
+    /// the commits on the trunk differ from the records. Without `differs`, they agree again.
     TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
     /// A person accepted that the trunk, with the newest commit `tip`, differs from Regatta's
     /// records.

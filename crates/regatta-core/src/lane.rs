@@ -59,11 +59,11 @@ pub enum LeadableTeams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StoreScope {
-    /// Each lane (start group) has its own store (data files of the provider's programs).
+    /// Each lane (start group) has its own data files of the provider's programs.
     #[default]
     Lane,
-    /// The whole team has one store (data files of the provider's programs), so only one lane
-    /// (start group) may have members of this provider.
+    /// The whole team shares the data files of the provider's programs, so only one lane (start
+    /// group) may have members of this provider.
     Team,
 }
 
@@ -80,8 +80,8 @@ pub struct LaneRule {
     pub lane: LaneKind,
     /// Teams that a member of this provider may lead.
     pub leads: LeadableTeams,
-    /// Extent to which the store (the data files of the provider's programs) is shared: within each
-    /// lane (start group), or by the whole team.
+    /// The part of a team that shares the data files of the provider's programs: each lane (start
+    /// group), or the whole team.
     pub store: StoreScope,
 }
 
@@ -263,8 +263,8 @@ pub struct PlannedMember {
 pub enum TeamMix {
     /// All members are started together with the lead.
     Primary,
-    /// All members have the same provider, which otherwise would need lanes (start groups) of its
-    /// own, so that provider gets the primary lane.
+    /// All members have the same provider. In a mixed team this provider would need lanes (start
+    /// groups) of its own; here it gets the primary lane.
     Pure,
     /// Some members have lanes (start groups) of their own and are started after the lead.
     Mixed,
@@ -329,8 +329,8 @@ pub enum RosterProblem {
         other: MemberName,
         others: String,
     },
-    /// Several lanes (start groups) would use a provider whose programs have only one store (data
-    /// files) for a whole team.
+    /// Members on several lanes (start groups) have this provider, but its programs keep only one
+    /// set of data files for a whole team.
     SharedStore {
         provider: String,
         members: Vec<MemberName>,
@@ -353,7 +353,7 @@ impl fmt::Display for RosterProblem {
             } => write!(
                 f,
                 "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, \
-                and {other} is {others}"
+                but the provider of {other} is {others}"
             ),
             RosterProblem::SharedStore { provider, members } => {
                 let names: Vec<&str> = members.iter().map(MemberName::as_str).collect();
@@ -375,20 +375,20 @@ impl RosterProblem {
     pub fn hint(&self) -> String {
         match self {
             RosterProblem::SameName(name) => {
-                format!("rename one {name}; the lead's name counts, too")
+                format!("rename one {name}; the lead's name must be different, too")
             }
             RosterProblem::TooMany(_) => "split the members into two teams".to_owned(),
             RosterProblem::NoProvider(name) => {
                 format!("set it for {name} or for the lead: provider = \"codex\"")
             }
             RosterProblem::CannotLead { provider, .. } => format!(
-                "let another provider lead, or make all of them {provider}; if this {provider} can \
-                 own a mixed team, say so: [lanes.policy] {provider} = {{ lane = \"secondary\", \
-                 leads = \"any\" }}"
+                "use another provider for the lead, or {provider} for all members; if your \
+                 {provider} can lead a mixed team, allow it: [lanes.policy] {provider} = {{ lane = \
+                 \"secondary\", leads = \"any\" }}"
             ),
             RosterProblem::SharedStore { provider, .. } => format!(
-                "keep one of them; if its lanes can have a store each, say so: [lanes.policy] \
-                 {provider} = {{ lane = \"secondary\", store = \"lane\" }}"
+                "keep one of these members; if each lane of {provider} can have its own store, \
+                 allow it: [lanes.policy] {provider} = {{ lane = \"secondary\", store = \"lane\" }}"
             ),
         }
     }

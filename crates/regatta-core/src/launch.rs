@@ -371,7 +371,7 @@ pub struct TeamLaunch {
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<LaunchEntry>,
-    /// Reason for which the team is being stopped; `None` if it is not being stopped.
+    /// Reason why the team is being stopped; `None` if it is not being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
     /// Date of the last comparison of this record with the programs that really run.
@@ -414,8 +414,9 @@ impl TeamLaunch {
         self.members.iter().any(LaunchEntry::is_on_secondary_lane)
     }
 
-    /// Computes the phase from the members' states (T2). The launch stays active until no member is
-    /// starting any longer, also when all members that start together with the lead have started.
+    /// Computes the phase from the members' states (T2). The launch stays active while any member
+    /// waits to start or is starting, even if all members that start together with the lead have
+    /// started.
     pub fn phase(&self) -> LaunchPhase {
         if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active

@@ -350,9 +350,9 @@ pub fn finish(
     Ok(())
 }
 
-/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests (none
-/// of its programs runs) until an event concerns it. `adopted` is the task that was made of the
-/// files that the lead changed itself.
+/// Handles the end of a lead's turn. If the mission is done, ends it. Otherwise the lead rests
+/// until an event concerns it, and none of its programs runs meanwhile. `adopted` is the task that
+/// was made of the files that the lead changed itself, if it changed any.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,

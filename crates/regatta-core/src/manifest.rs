@@ -1,10 +1,11 @@
 //! A manifest is the list of files that a task may change, as patterns. This module computes which
 //! claims (leases on files) a task needs, and which tasks of a plan own which files.
 //!
-//! While a task is worked on, it holds claims on its manifest, on the files derived from it (such
-//! as a lock file), and on each serial package that it touches (a package whose tasks must run one
-//! after the other). The task may *change* only its manifest and the derived files, not the rest of
-//! a serial package.
+//! While a task is worked on, it holds claims on its manifest, on derived files, and on serial
+//! packages. A derived file, such as a lock file, is generated from files of the manifest. A serial
+//! package is a package whose tasks must run one after the other; a task claims it if the manifest
+//! contains some of its files. The task may *change* only its manifest and the derived files, not
+//! the rest of a serial package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,8 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::project::RunSettings;
 use crate::task::Task;
 
-/// Returns the patterns in `files` and those of all files that are generated from them. Empty if
-/// `files` is empty, because then a task may change anything.
+/// Returns the patterns in `files`, and the patterns of all files that are generated from them.
+/// Empty if `files` is empty, because then a task may change anything.
 pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = files.to_vec();
     if all.is_empty() {
@@ -71,9 +72,9 @@ pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     }
 }
 
-/// Returns the patterns that a task which may change `files` must claim: these files, those
-/// generated from them, and the serial packages (those whose tasks run one after the other) that
-/// they touch.
+/// Returns the patterns that a task must claim if it may change `files`: these files, the files
+/// that are generated from them, and the serial packages to which some of these files belong. The
+/// tasks of a serial package run one after the other.
 fn held_patterns(
     run: &RunSettings,
     serial: &[PathPattern],
@@ -261,7 +262,8 @@ pub enum OwnershipReason {
     Serial,
 }
 
-/// A pattern of files with the tasks of one wave (tasks that run at the same time) that own it.
+/// A pattern of files, with its owners among the tasks of one wave (tasks that run at the same
+/// time).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnedPattern {
@@ -290,13 +292,14 @@ impl OwnedPattern {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaveOwnership {
     pub owned: Vec<OwnedPattern>,
-    /// Tasks that cannot run together with the rest of their wave, because an earlier task needs
-    /// the same files: index in the plan, and number of the later part of the wave (sub-wave).
+    /// Tasks that were moved to a later part of their wave (sub-wave), because an earlier task
+    /// needs the same files. Each entry has the task's index in the plan and the number of that
+    /// part.
     pub moved: Vec<(usize, u32)>,
 }
 
-/// The owners of files among the tasks of a plan, for each wave (tasks that can run at the same
-/// time), and the step (wave and part of it) of each task.
+/// The owners of files for each wave of a plan, and the step of each task. A wave is a group of
+/// tasks that can run at the same time. A step is a wave and the number of a part of that wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanOwnership {

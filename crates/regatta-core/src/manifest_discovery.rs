@@ -1,9 +1,9 @@
-//! Finds the files of a task that has no manifest (list of files that it may change): an agent
-//! first does a small task that names them.
+//! Finds the files of a task that has no manifest (list of files that it may change). An agent
+//! first does a small task that finds these files.
 //!
-//! The small task only expects a report with the paths; its changes, if any, are not used. The
-//! explored task depends on the small task, and gets the reported paths as its manifest when the
-//! report is accepted.
+//! The small task only expects a report with the paths. Its own changes, if any, are not used. The
+//! task without a manifest waits for the small task, and gets the reported paths as its manifest
+//! when the report is accepted.
 
 use crate::attempt::WorkResult;
 use crate::board::Draft;

@@ -172,8 +172,8 @@ impl LandedWork {
         }
     }
 
-    /// Returns the paths that the step before a task's own step changed and that match the task's
-    /// files, so that its agent can look at them first.
+    /// Returns the paths that were changed in the step before the task's own step and that match
+    /// the task's files. The task's agent should look at these paths first.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
         let changed = if task.step() > self.step {
             &self.changed
@@ -301,8 +301,8 @@ pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
 }
 
 /// Records the start gates (conditions that are checked before any task starts) that block a
-/// mission, if other gates block it than before, or the kind of a reason has changed. A change of
-/// numbers alone, such as the amount of free memory, is not recorded.
+/// mission. Records nothing if the same gates block it for the same kinds of reasons as before. A
+/// change of numbers alone, such as the amount of free memory, is therefore not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
     let kinds = |gate_results: &[GateResult]| {
         gate_results

@@ -198,7 +198,8 @@ impl Uri {
         self.0.split_once("://").unwrap_or(("", &self.0))
     }
 
-    /// Returns whether the two URIs or patterns have a URI in common that both match.
+    /// Returns whether some URI matches both `self` and `other`. Each of the two can be a single
+    /// URI or a pattern.
     pub fn overlaps(&self, other: &Uri) -> bool {
         if self.0 == other.0 {
             return true;
@@ -335,7 +336,7 @@ impl PathPattern {
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
-    /// Returns whether the two patterns have a path in common that both match.
+    /// Returns whether some path matches both patterns.
     pub fn overlaps(&self, other: &PathPattern) -> bool {
         paths_overlap(&self.0, &other.0, Spelling::Raw)
     }

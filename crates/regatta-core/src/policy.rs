@@ -62,11 +62,12 @@ pub struct RuleSubject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// Pattern for the paths of the call; `*` matches any text, including `/`. A rule that allows
-    /// must match all paths of the call. A rule that denies or asks must match one of them.
+    /// must match all paths of the call. A rule that denies or asks must match at least one of
+    /// them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// Pattern for the web addresses of the call; `*` matches any text. A rule that allows must
-    /// match all addresses of the call. A rule that denies or asks must match one of them.
+    /// match all addresses of the call. A rule that denies or asks must match at least one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Set if `*` is not a wildcard in these patterns, so that they match only exactly this
@@ -77,7 +78,7 @@ pub struct RuleSubject {
 
 impl RuleSubject {
     /// Returns whether a rule with this subject covers a tool call. A rule that allows must cover
-    /// every part of the call. A rule that denies or asks must cover any part of it.
+    /// every part of the call. A rule that denies or asks must cover at least one part of it.
     fn covers(&self, effect: RuleEffect, tool: &ToolCall) -> bool {
         let allow = effect == RuleEffect::Allow;
         let matches_text = |pattern: &str, text: &str| {
@@ -370,8 +371,8 @@ pub fn decide(
         RuleScope::All,
     ]);
     for scope in scopes {
-        // Among the rules of one scope, any rule that denies decides; otherwise the newest rule
-        // does.
+        // Among the rules of one scope, a rule that denies takes precedence. If no rule denies, the
+        // newest rule decides.
         let matching = || {
             board
                 .rules
@@ -400,14 +401,14 @@ fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
             .urls
             .iter()
             .any(|url| plain_url(url).starts_with("file:"));
-    // A call that claims to read or search is harmless only if it names its paths and runs no
-    // command.
+    // A call whose declared kind is reading or searching is harmless only if it names its paths and
+    // runs no command.
     let is_look = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let is_harmless = tool.command.is_none() && (is_look || tool.kind == ToolKind::Think);
     match tool.kind {
         _ if is_outside => (RuleEffect::Ask, "it reaches outside its workspace".into()),
         _ if confined => (RuleEffect::Allow, "its sandbox contains it".into()),
-        _ if is_harmless => (RuleEffect::Allow, "it only looks".into()),
+        _ if is_harmless => (RuleEffect::Allow, "it only reads or searches".into()),
         ToolKind::Edit | ToolKind::Delete | ToolKind::Move if !tool.paths.is_empty() => {
             (RuleEffect::Allow, "it stays in its workspace".into())
         }

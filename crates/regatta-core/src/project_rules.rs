@@ -134,7 +134,7 @@ pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
         matched.rule.action == RuleAction::Block && matched.rule.pattern.is_none()
     })?;
     Some(format!(
-        "a standing rule holds it, {}; change the task or the rule",
+        "a standing rule blocks its start ({}); change the task or the rule",
         first.sentence()
     ))
 }

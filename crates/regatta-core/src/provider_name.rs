@@ -50,8 +50,8 @@ pub const PROVIDERS: &[(&str, &[&str])] = &[
     ("scripted", &[]),
 ];
 
-/// Returns the own name of the provider that is called `name` in any spelling, or `name` itself if
-/// no known provider is called that.
+/// Returns the provider's own name if `name` is any of the names of a known provider, in any
+/// spelling. Otherwise returns `name` unchanged.
 pub fn canonical(name: &str) -> &str {
     known_provider(name).unwrap_or(name)
 }
@@ -66,8 +66,8 @@ pub fn is_same(left: &str, right: &str) -> bool {
     left == right || canonical(left) == canonical(right)
 }
 
-/// Returns the own name of the provider that was most likely meant by a misspelled name, if any is
-/// similar.
+/// Returns the own name of the provider that was most likely meant by a misspelled name. Returns
+/// `None` if no known name is similar enough.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let all: Vec<&'static str> = PROVIDERS
         .iter()

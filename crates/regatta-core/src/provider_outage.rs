@@ -1,5 +1,5 @@
-//! Parks providers and agents, that is, gives them no work for a time: because a limit of the
-//! provider is used up, or until somebody signs in or fixes a setting.
+//! Parks providers and agents: a parked provider or agent gets no work for a time. The reason can
+//! be a used-up limit of the provider, a missing sign-in, or a wrong setting.
 //!
 //! A task that could not be worked on for such a reason has not failed. A parked provider resumes
 //! by itself when its limit ends; a missing sign-in waits for a person.
@@ -17,7 +17,7 @@ use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 
 /// A record that a provider, an agent or a bridge (a connection to a service such as Slack) gets no
-/// work, with the reason and the end.
+/// work, with the reason and, if known, the time at which it gets work again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderOutage {
@@ -32,10 +32,10 @@ pub struct ProviderOutage {
     pub deadline_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// Number of limits in a row for which the provider did not say when they end.
+    /// Number of limits in a row whose end the provider did not report.
     pub times: u32,
-    /// Set when the provider gets work again after a limit without a known end, until some work
-    /// succeeds. The record is kept only so that `times` continues to count.
+    /// Set if the provider gets work again after a limit without a known end, and no work has
+    /// succeeded since. The record is kept only so that `times` continues to count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "over")]
     pub has_resumed: bool,
@@ -50,8 +50,8 @@ facts! {
     ProviderFreed { name: String, remembered: Option<u32> }
 }
 
-/// Time for which a provider gets no work when it first reports a limit without saying when it
-/// ends: one minute. The time doubles with each further limit until some work succeeds, up to
+/// Time for which a provider gets no work after its first report of a limit without a known end:
+/// one minute. The time doubles with each further limit until some work succeeds, up to
 /// [`MAX_DELAY_MS`].
 const FIRST_DELAY_MS: u64 = 60_000;
 /// Maximum time for which a provider gets no work after a limit without a known end.

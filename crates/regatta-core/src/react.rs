@@ -1,7 +1,8 @@
 //! Adds the consequences of each event. Read this file to learn which event has which consequences.
 //!
-//! Consequences belong to the same commit as their cause, so that no other request can come in
-//! between. For example, a released claim is granted to the first waiter in the same commit.
+//! The consequences of an event are stored in the same transaction as the event, so that no other
+//! request can come in between. For example, a released claim is granted to the first waiter in the
+//! same transaction.
 //!
 //! This module only calls the modules that handle the events. The rules are in those modules.
 
@@ -488,8 +489,8 @@ pub(crate) fn react(
     Ok(effects)
 }
 
-/// Returns whether after this event a wave (tasks whose work lands as one commit) may have nothing
-/// left to wait for. Events of the landing queue do not count, because the queue advances after
+/// Returns whether this event may be the last event for which a wave (tasks whose work lands as one
+/// commit) has waited. Events of the landing queue do not count, because the queue advances after
 /// these events anyway.
 fn may_complete_wave(event: &Event) -> bool {
     matches!(
@@ -521,8 +522,8 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the effects (work for the engine) that must follow after work has landed: running
-/// commands and the release command, and pushing the trunk, as the project's settings say.
+/// Returns the effects (work for the engine) that must follow after work has landed. Depending on
+/// the project's settings, these are commands, the release command, and a push of the trunk.
 fn effects_after_landing(
     board: &Board,
     before: &Board,
@@ -554,8 +555,8 @@ fn effects_after_landing(
     effects
 }
 
-/// Grants the claims that a task held to the requests that wait for them, because the task's work
-/// has landed or left the queue.
+/// Grants the claims that a task held to requests that have waited for these claims. Called because
+/// the task's work has landed or left the queue.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks
@@ -607,8 +608,8 @@ fn notify_lead(draft: &mut Draft, before: &Board, id: TaskId, what: &str) {
     }
 }
 
-/// Tells threads, conversations and the mission that wait for a task's report or answer that the
-/// task will give none.
+/// Notifies the threads, conversations and mission that wait for a task's report or answer, because
+/// the task will give none.
 fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     thread_answers::on_task_lost(draft, task, reason, now)?;
     conversation::on_task_lost(draft, task, reason, now)?;

@@ -1,4 +1,4 @@
-//! Finds out what an id means that a person typed, such as `T5`.
+//! Finds the meaning of an id that a person typed, such as `T5`.
 //!
 //! Several commands accept ids of different kinds: `undo` takes a task or a commit, `stop` takes a
 //! task, an attempt, a mission or an agent. One text can have several meanings: `35312334` is task
@@ -177,8 +177,8 @@ impl fmt::Display for Reference {
 pub enum UnclearReference {
     /// The text can mean several things that exist.
     Ambiguous(Vec<Reference>),
-    /// The text has a valid form, but nothing that it can mean exists. Contains its most likely
-    /// meaning.
+    /// The text has a valid form, but none of its possible meanings exists. Contains the most
+    /// likely meaning.
     Missing(Reference),
 }
 

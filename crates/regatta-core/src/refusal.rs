@@ -1,5 +1,5 @@
-//! A refusal is the answer to a command that is not allowed: the command changed nothing, for this
-//! reason.
+//! A refusal is the answer to a command that is not allowed. The command changed nothing, and the
+//! refusal names the reason.
 //!
 //! Each kind of refusal has a code for scripts, a class (from which the command line's exit code
 //! and the API's HTTP status follow), a message, and a hint with the next step.
@@ -54,8 +54,8 @@ pub enum Refusal {
         what: String,
         hint: String,
     },
-    /// The request names something that does not exist, of a kind that has no variant of its own
-    /// here.
+    /// The request names something that does not exist. Used for kinds of things that have no
+    /// variant of their own in this enum.
     Missing {
         what: String,
         hint: String,
@@ -488,7 +488,9 @@ impl Refusal {
             }
             Refusal::ClaimEnded { .. } => "acquire it again: regatta claim acquire URI".into(),
             Refusal::StaleClaimToken { .. } => {
-                "use the token that acquire printed: regatta claim list shows who holds it".into()
+                "use the token that regatta claim acquire printed; see who holds the claim: \
+                 regatta claim list"
+                    .into()
             }
             Refusal::NoSuchProject { .. } => {
                 "see them with regatta project list, or add this repository: regatta init".into()

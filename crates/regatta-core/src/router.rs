@@ -128,7 +128,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     if let Some(inner) = words.strip_prefix('(') {
         let Some((name, after)) = inner.split_once(')') else {
             return RouterCommand::Unclear(format!(
-                "`!{command}(` names a model and does not close: write `!q(opus) …`"
+                "the bracket after `!{command}` is not closed: write `!q(opus) …`"
             ));
         };
         (model, words) = (Some(name.trim().to_owned()), after);
@@ -484,8 +484,8 @@ const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take 
     ready and that nobody has (task_action claim), the most important first, have them done, and \
     report the results.";
 
-/// Requests `count` missions with a lead each, for the goal `words`, or, if `words` is empty, for
-/// the project's waiting tasks.
+/// Requests `count` missions, each with a lead. The goal of each is `words`, or, if `words` is
+/// empty, to work through the project's waiting tasks.
 fn request_missions(
     draft: &mut Draft,
     project: &Project,

@@ -1,10 +1,10 @@
 //! A runner is a process, usually on another machine, that runs agents' programs for the daemon.
 //! The daemon's own built-in runner is not listed here.
 //!
-//! A runner counts as up as long as it sends heartbeats. When the heartbeats stop, the runner's
-//! tasks are given to others only after its programs must have ended: a runner stops its programs
-//! if it gets no answer from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer
-//! than that ([`LOST_TIMEOUT_MS`]).
+//! A runner counts as up as long as it sends heartbeats. When the heartbeats stop, the daemon waits
+//! for [`LOST_TIMEOUT_MS`] before it gives the runner's tasks to others. By then the runner's
+//! programs must have ended, because a runner stops them when it gets no answer from the daemon for
+//! [`SELF_FENCE_TIMEOUT_MS`], which is shorter.
 
 use std::sync::Arc;
 
@@ -366,7 +366,7 @@ pub(crate) fn full_reason(
         return Some(format!("there is no runner {name}"));
     };
     if runner.state != RunnerState::Up {
-        return Some(format!("the runner {name} takes nothing new"));
+        return Some(format!("the runner {name} takes no new attempts"));
     }
     if !runner.can_run(agent) {
         return Some(format!("the runner {name} does not run {}", agent.name));

@@ -328,7 +328,7 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // Take the best of the first tasks of all queues, by priority and then by id.
+    // From the first task of each queue, take the best, by priority and then by id.
     mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))
@@ -513,8 +513,8 @@ pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
         || !(is_resting || task.resting || waits_for_person(board, task) || is_stuck(board, task))
 }
 
-/// Returns whether a task waits to start, and every agent that could start it gets no work until a
-/// person fixes a problem.
+/// Returns whether a task waits to start, but no agent that could start it gets work until a person
+/// fixes a problem.
 fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool {
     let needs_person = |name: &AgentName| {
         let parked = board

@@ -1,5 +1,5 @@
 //! Scope escapes are an agent's changes to files outside its task's manifest (the files that the
-//! task may change), and an agent's reports of work that is needed there.
+//! task may change), and an agent's reports that work is needed in such files.
 //!
 //! They are recorded with the task. Changes outside the manifest are left out of the task's work,
 //! but stay in the saved commit of the attempt, which git keeps (Q3). A person can make a separate
@@ -191,8 +191,8 @@ pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     })
 }
 
-/// Returns the files that an attempt changed although its task may not. These changes were left out
-/// of the work.
+/// Returns the files that an attempt changed although its task may not change them. These changes
+/// were left out of the work.
 pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
     let escapes = task
         .escapes
@@ -210,7 +210,7 @@ pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
     (!files.is_empty()).then(|| {
         format!(
-            "left out {}, outside its files; kept in {attempt}: regatta diff {attempt}",
+            "left out changes outside its files: {}; kept in {attempt}: regatta diff {attempt}",
             first_few(&names)
         )
     })

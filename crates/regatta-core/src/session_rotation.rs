@@ -1,5 +1,6 @@
 //! Replaces an agent's session when the model's context (the text that it can remember) is nearly
-//! full: the agent writes a summary, and the work continues in a fresh session that gets it.
+//! full: the agent writes a summary, and the work continues in a fresh session that gets this
+//! summary.
 //!
 //! The summary is requested between two turns, and only if another prompt waits for the agent,
 //! because otherwise the session ends anyway. If the context becomes full during a turn, the
@@ -18,8 +19,8 @@ pub const NEARLY_FULL_PERCENT: u64 = 85;
 
 /// The last prompt of a session that will be replaced: it requests a summary for the next session.
 pub const SUMMARY_PROMPT: &str = "Your context is nearly full, so the work goes on in a fresh \
-session that knows nothing of this one. Do not work on now. Write what it must know: what is done, \
-what is left, what you decided and why, and what to watch out for.";
+session that knows nothing of this one. Do not continue the work now. Write what the next session \
+must know: what is done, what is left, what you decided and why, and what to watch out for.";
 
 facts! {
     /// The attempt's session is nearly full. Its next prompt requests a summary, and then the

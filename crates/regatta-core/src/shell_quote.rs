@@ -4,8 +4,8 @@
 /// Returns a word so that every shell reads it as the same single word: unchanged if the word is
 /// plain, and otherwise in single quotes.
 ///
-/// A word with a leading dash is not quoted for that reason, because quotes would not keep a
-/// program from reading it as an option.
+/// A leading dash is no reason for quotes, because a program reads even a quoted word with a
+/// leading dash as an option.
 pub fn quote(word: &str) -> String {
     if is_plain(word) {
         word.to_owned()

@@ -82,8 +82,8 @@ pub struct GateResult {
     pub kind: Option<WaitKind>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Files that the previous wave (tasks that run at the same time) changed and that the task may
-    /// change, too, so that its agent should look at them first.
+    /// Files that the task may change and that were changed by the previous wave (tasks that run at
+    /// the same time). The task's agent should look at these files first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     /// Tasks that the result is about; empty means all tasks of the mission.
@@ -156,8 +156,8 @@ pub enum TrunkState {
         upstream: Option<String>,
         /// Number of commits of `upstream` that the trunk does not have.
         behind: u32,
-        /// Landed commits of the mission, or of tasks on which its tasks depend, that the trunk no
-        /// longer contains.
+        /// Landed commits that the trunk no longer contains. They belong to the mission, or to
+        /// tasks on which the mission's tasks depend.
         lost: Vec<LostLanding>,
     },
 }
@@ -170,8 +170,9 @@ pub struct LostLanding {
     pub commit: CommitId,
 }
 
-/// Time after the start of an attempt during which the attempt is assumed not to use its memory and
-/// disk space yet, so that this space must still be counted as needed.
+/// Time after the start of an attempt in which the attempt is assumed not to use its memory and
+/// disk space yet. During this time, space for it is reserved in addition to the space for a new
+/// attempt.
 const RAMP_UP_MS: u64 = 30_000;
 
 /// Checks all six start gates for a task and returns their results.
@@ -412,8 +413,9 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     })
 }
 
-/// For a mission that does not run in waves, returns a blocking result for each of its tasks that
-/// depends on work that the trunk no longer contains.
+/// Returns one blocking result for each landed commit that the trunk no longer contains and that
+/// unfinished tasks of the mission depend on. The result names these tasks. Returns nothing for a
+/// mission that runs in waves.
 fn blocks_for_lost_blockers(
     board: &Board,
     mission: &Mission,
@@ -484,7 +486,7 @@ fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> 
     }
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
     let reason = format!(
-        "the wave before changed {}: read them as they are now",
+        "the previous wave changed {}: read the present version",
         first_few(&names)
     );
     GateResult {

@@ -207,7 +207,7 @@ pub struct Task {
     /// The task whose finished work this task reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<TaskId>,
-    /// The commit that this task reviews. Its approval counts only for this commit.
+    /// The commit that this task reviews. The reviewer's approval counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
     /// Special purpose of the task, if it is not ordinary work on files. Changes to files by a task
@@ -252,7 +252,7 @@ pub struct Task {
     /// The attempt that is working on the task now or being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Cause for which the last attempt ended or is being ended.
+    /// Cause of the end of the last attempt, which has ended or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cause: Option<AttemptCause>,
     /// Number of failed attempts that count against the maximum. Interruptions do not count.
@@ -270,8 +270,8 @@ pub struct Task {
     /// `None` if they were not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
-    /// Problem because of which finished work could not be merged, such as conflicts or failed
-    /// checks, if an agent must fix it.
+    /// The problem that an agent must fix, if finished work could not be merged because of
+    /// conflicts or failed checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
     /// Number of times that finished work came back because it could not be merged and an agent had
@@ -467,7 +467,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 /// Starts an attempt at a task. The attempt, its claims (leases on the task's files) and the task's
-/// new status are recorded in one commit. No other function starts attempts.
+/// new status are recorded together, in one transaction. No other function starts attempts.
 ///
 /// The caller has just checked, on the same `draft` (copy of the state), that the task is ready.
 pub(crate) fn start(
@@ -579,8 +579,8 @@ pub fn give_up(
     }
     let reason = reason.unwrap_or_else(|| "Unknown failure".into());
     if attempt_record.supervised {
-        // The agent's program still runs, so the attempt's claims are released only when it has
-        // ended.
+        // The agent's program still runs, so the attempt's claims are released only when the
+        // program has ended.
         attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
         return fail(draft, id, &reason);
     }

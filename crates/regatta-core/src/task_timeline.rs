@@ -1,10 +1,11 @@
 //! Computes a task's timeline: when it was worked on, was checked or waited, and for what, as
 //! intervals.
 //!
-//! The intervals are computed from the stored log of events: the events are applied one after the
-//! other to a board (a state of all live work) (D4), and after each commit the task's state is
-//! compared with its state before the commit. Intervals are not stored, because that would make
-//! each commit slower and the stored intervals could contradict the events.
+//! The intervals are computed from the stored log of events. The events are applied one after the
+//! other to a board (a state of all live work) (D4). After each transaction of the store, the
+//! task's state is compared with its state before the transaction. Intervals are not stored,
+//! because that would make each transaction slower and the stored intervals could contradict the
+//! events.
 //!
 //! From its addition to its end, a task is always in exactly one interval. An interval in which
 //! nobody works on the task has one of the reasons of [`WaitKind`] (W1).
@@ -102,8 +103,9 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl TaskTimeline {
-    /// Compares the task with its last interval after a commit, and begins a new interval if its
-    /// activity changed. An interval without any length is removed, because it was never visible.
+    /// Compares the task with its last interval after a transaction of the store, and begins a new
+    /// interval if its activity changed. An interval without any length is removed, because it was
+    /// never visible.
     pub fn update(&mut self, board: &Board, task: TaskId, now: Now) {
         let next = board
             .tasks
@@ -276,7 +278,8 @@ fn without_remaining_time(mut text: String) -> String {
 pub struct TimelineFold {
     board: Board,
     timelines: Vec<(TaskId, TaskTimeline)>,
-    /// Time of the last applied event, while more events of the same commit may follow.
+    /// Time of the last applied event, while more events of the same transaction of the store may
+    /// follow.
     pending: Option<Now>,
 }
 
@@ -294,8 +297,8 @@ impl TimelineFold {
         }
     }
 
-    /// Applies the next event of the log. Timelines are updated only between commits; an event with
-    /// another time than the previous event begins a new commit.
+    /// Applies the next event of the log. Timelines are updated only between transactions of the
+    /// store; an event with another time than the previous event begins a new transaction.
     pub fn apply(&mut self, recorded: &Recorded) {
         if let Some(time) = self.pending.filter(|now| *now != recorded.now) {
             self.update_timelines(time);
@@ -311,8 +314,8 @@ impl TimelineFold {
         }
     }
 
-    /// Updates all timelines from the board (the state of all live work) as it is at the end of a
-    /// commit.
+    /// Updates all timelines from the board (the state of all live work) as it is after a
+    /// transaction of the store.
     fn update_timelines(&mut self, time: Now) {
         for (task, timeline) in &mut self.timelines {
             timeline.update(&self.board, *task, time);

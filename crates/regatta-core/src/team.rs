@@ -297,7 +297,7 @@ pub struct TeamBackup {
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
     clippy::large_enum_variant,
-    reason = "few are under way at once, and none is kept"
+    reason = "few commands exist at once, and none is stored"
 )]
 pub enum TeamCommand {
     Create(CreateTeam),
@@ -428,9 +428,9 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
     )
 }
 
-/// Changes a team's settings. Refuses if the team runs, has members on lanes (start groups) of
-/// their own (started separately from the lead), and the change affects which members run or the
-/// settings with which they run.
+/// Changes a team's settings. Some changes are refused while the team runs, if it has members on
+/// lanes (start groups) of their own, which are started separately from the lead. These are changes
+/// that affect which members run or the settings with which they run.
 pub fn edit(
     draft: &mut Draft,
     name: &TeamName,
@@ -572,7 +572,7 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
     {
         return Err(Refusal::TeamRuns {
             team: team.name.clone(),
-            cannot: "put an older one in its place".into(),
+            cannot: "restore it from a backup file".into(),
         });
     }
     let name = team.name.clone();

@@ -1,5 +1,5 @@
-//! Lets agents answer questions in message threads, and triage messages that are not commands
-//! (decide whether a message is answered, becomes a task, or goes to a lead).
+//! Lets agents answer questions in message threads, and triage messages that are not commands. To
+//! triage a message means to decide whether it is answered, becomes a task, or goes to a lead.
 //!
 //! Each answer and each triage is a task of the project's own agent, such as `shop-dev`. Such a
 //! task produces text and changes no files, and does not count against the limits of the machine or
@@ -37,7 +37,7 @@ pub struct QuestionThread {
     pub effort: QuestionEffort,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The agent's session with which the next answer continues, so that it knows the thread.
+    /// The agent's session in which the next answer continues, so that the agent knows the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
     /// Set if the question is answered once and replies do not continue the thread.
@@ -509,8 +509,8 @@ pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Handles that a task for an answer or a triage failed: posts the failure in the thread, with the
-/// next step for the person who asked.
+/// Handles the failure of a task that answers a question or triages a message: posts the failure in
+/// the thread, with the next step for the person who asked.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,
     task: &Task,

@@ -35,8 +35,9 @@ pub enum ExtraValue {
 /// more than 128 levels, and the stored data around the field needs some of them.
 const MAX_DEPTH: usize = 32;
 
-/// Returns the reason why these unknown fields could not be read again after they are stored, or
-/// `None` if they can: a field is nested too deep, or has the same name as a known field.
+/// Returns the reason why these unknown fields could not be read again after they are stored: a
+/// field is nested too deep, or has the same name as a known field. Returns `None` if all can be
+/// read again.
 pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));

@@ -43,8 +43,8 @@ pub enum LandingProgress {
 pub struct QueueBatch {
     pub progress: LandingProgress,
     pub landings: Vec<LandingId>,
-    /// Last landing of the batch on top of which this batch is being tested; `None` if it is based
-    /// on the trunk or not being tested.
+    /// If this batch is being tested on top of another batch, the last landing of that other batch.
+    /// `None` if this batch is based on the trunk or is not being tested.
     pub stands_on: Option<LandingId>,
     /// Reason why the trial merge of this batch failed. Set only while Regatta searches for the
     /// landing at fault.

@@ -7,9 +7,9 @@
 //!
 //! The first failure may be an unreliable check, so the landing is tried once more. It is tried
 //! after some of the other landings, so that a series of failing branches does not delay good
-//! branches (Q9). After the second failure the landing is taken out of the queue. Before that,
-//! Regatta waits until the other landings of the failed trial are on the trunk, so that the agent
-//! that repairs the work sees the code with which the work failed.
+//! branches (Q9). After the second failure the landing is taken out of the queue, but only when the
+//! other landings of the failed trial are on the trunk. The agent that repairs the work therefore
+//! sees the code with which the work failed.
 
 use std::sync::Arc;
 

@@ -6,9 +6,9 @@
 //! committing. The task's manifest (its list of permitted files) is no protection, because an agent
 //! may have written it. So the rules here look only at the change itself.
 //!
-//! Paths are compared after folding (removing differences of case and of ignored characters),
-//! because a checkout on a file system that ignores case, invisible characters or trailing dots
-//! opens `.Claude/Settings.json` where a program asks for `.claude/settings.json`.
+//! Paths are compared after folding, which removes differences of case and ignored characters. Some
+//! file systems ignore case, invisible characters or trailing dots. On such a file system, a
+//! program that asks for `.claude/settings.json` opens `.Claude/Settings.json`.
 //!
 //! Not here: the check that an actor may approve a guarded change. See `operator.rs`.
 
@@ -48,7 +48,7 @@ pub struct SpecialFile {
     /// value before the change if the path was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Set if a submodule moves to a commit that its remote is not known to have.
+    /// Set if a submodule moves to a commit that may be missing on the submodule's remote.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpublished: bool,
 }
@@ -65,8 +65,8 @@ impl SpecialFile {
     }
 }
 
-/// Names of files of one kind that only a person may let land. All are in folded form (see
-/// [`fold_name`]).
+/// Names of guarded files of one kind. Only a person may approve a change to such files. All names
+/// are in folded form (see [`fold_name`]).
 struct GuardedNames {
     /// Description of these files, which is shown to people in the sentence "it changes PATH (…)".
     description: &'static str,
@@ -232,8 +232,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             ".overcommit.yml",
             "git-hooks",
             "githooks",
-            // The following are names of git hooks, which may be in any folder, because
-            // `core.hooksPath` can name any.
+            // The following are names of git hooks. A hook can be in any folder, because
+            // `core.hooksPath` can name any folder.
             "applypatch-msg",
             "commit-msg",
             "fsmonitor-watchman",
@@ -414,7 +414,7 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
 }
 
 /// Returns the reason why a change must never be merged into the trunk, not even with a person's
-/// approval, or `None`.
+/// approval. Returns `None` if there is no such reason.
 pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
         let SpecialFile {
@@ -430,13 +430,13 @@ pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option
                 let place = forbidden_target(path, target)?;
                 Some(format!(
                     "the symbolic link {path} points {place}, to {target}; make it a file, or \
-                    point it inside"
+                    point it to another path inside the repository"
                 ))
             }
             (Some(FileKind::GitDirectory), Some(FileKind::GitDirectory)) => None,
             (_, Some(FileKind::GitDirectory)) => Some(format!(
-                "{} is a git directory (HEAD, objects, refs), in which git would run commands of \
-                 its own configuration; remove it, or make it when the tests run",
+                "{} is a git directory (it has HEAD, objects and refs), so git would run commands \
+                 from the configuration in it; remove it, or let the tests create it",
                 if path.is_empty() {
                     "the top folder"
                 } else {
@@ -475,8 +475,9 @@ fn describe_special(file: &SpecialFile) -> Option<String> {
         (_, Some(FileKind::Submodule)) if *unpublished => {
             let commit = target.get(..10).unwrap_or(target);
             format!(
-                "{path} (a submodule, moved to {commit}, which its remote is not known to have; \
-                 nobody else can check it out until you push it: git -C {path} push origin \
+                "{path} (a submodule, moved to {commit}; this commit may be missing on the \
+                 submodule's remote, and nobody else can check it out until you push it: git -C \
+                 {path} push origin \
                  {commit}:refs/heads/NAME)"
             )
         }

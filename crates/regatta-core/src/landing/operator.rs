@@ -140,8 +140,8 @@ pub fn land(
     approve(draft, &task, first, by, now)
 }
 
-/// Retries a landing before its retry time, because the user's checkout, whose local changes may
-/// have blocked it, has changed.
+/// Retries a landing before its retry time, because the user's checkout has changed. Local changes
+/// in the checkout may have been the reason why the landing was held.
 pub(crate) fn on_checkout_changed(draft: &mut Draft, id: LandingId) {
     let held = draft
         .board()
@@ -252,8 +252,8 @@ pub(super) fn approve(
 }
 
 /// Lands a task's finished work before all others, using a claim on the trunk that the caller
-/// already holds. The request must contain the claim's token (its number). A token that is no
-/// longer valid is refused and moves nothing (L6).
+/// already holds. The request must contain the claim's token (its number). A request with a token
+/// that is no longer valid is refused (L6).
 pub fn land_with_lent_claim(
     draft: &mut Draft,
     id: TaskId,
@@ -295,8 +295,8 @@ pub(super) fn require_free_claims(
     }
 }
 
-/// Begins the agent's review of finished work, after the answer or event for which the work waited
-/// has come.
+/// Begins an agent's review of finished work. Called when the work no longer waits for an answer or
+/// another event.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
         Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
@@ -460,7 +460,7 @@ pub fn undo(
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
-    let description = format!("Takes back commit {commit}, which landed {id}.");
+    let description = format!("Reverts commit {commit}, with which {id} landed.");
     let undoing = task::add(
         draft,
         task::AddTask {

@@ -187,8 +187,8 @@ pub(super) fn enqueue(
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
-    // A change that must never land may still be reverted by a person, because a revert restores
-    // only content that the trunk had before.
+    // This check does not stop a revert that a person asked for, because a revert restores only
+    // content that the trunk had before.
     if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
         .filter(|_| !(work.reverts && is_by_person))
     {
@@ -263,8 +263,9 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
     }
 }
 
-/// Returns whether a landing must wait because a landing behind which it was deferred is still in
-/// the queue. A landing that is held back does not make other landings wait.
+/// Returns whether a landing must wait for another landing: it was deferred behind that other
+/// landing, which is still in the queue. A landing that is held back does not make other landings
+/// wait.
 pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
     landing
         .deferred_behind
@@ -346,8 +347,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial merge without checks of their own, because neither this trial
-/// nor another one ends with them. `checkpoints` are the lengths of all trials.
+/// Returns the landings of a trial merge that get no checks of their own, because no trial ends
+/// with them. `checkpoints` are the lengths of all trials.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -440,16 +441,17 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
     known
 }
 
-/// Returns whether the trial that ends with this landing passed, and every commit in it that will
-/// be marked as validated is the last commit of a passed trial (Q1, Q14).
+/// Returns whether the trial that ends with this landing passed and is fully verified: each of its
+/// commits that will be marked as validated is the last commit of a passed trial (Q1, Q14).
 pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
     matches!(landing.state, LandingState::Validated { .. })
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns the places in a passed trial merge (a test merge of several landings) that have a commit
-/// which will be marked as validated, but at which no trial of its own ended and passed. A place is
-/// the number of landings from the start of the trial merge.
+/// Returns the places in a passed trial merge (a test merge of several landings) that are not
+/// verified yet. A place is a number of landings, counted from the start of the trial merge. A
+/// place is not verified if its commit will be marked as validated but no passed trial ends with
+/// this commit.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();

@@ -1,12 +1,14 @@
-//! Brings in commits that a remote's trunk has and the local trunk lacks. A special landing (queue
-//! entry) does this: landed work that the remote does not have yet is replayed on top of the
-//! remote's trunk, the result is validated as that exact tree (Q1), and the trunk moves to it by
-//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). After that, the trunk can be pushed.
+//! Brings in commits that a remote's trunk has and the local trunk lacks.
 //!
-//! That landing is based on the remote's trunk and all other landings on the local trunk, so that
-//! landing is tried alone and before the others. If the two histories conflict, a person must merge
-//! them. Until then the queue is held with instructions, so that local and remote do not drift
-//! further apart.
+//! A special landing (queue entry) does this. It replays landed work that the remote does not have
+//! yet on top of the remote's trunk, and validates exactly the resulting tree (Q1). Then it moves
+//! the trunk to the result by compare-and-swap (Q2). A git ref keeps the old trunk (Q3). After
+//! that, the trunk can be pushed.
+//!
+//! The special landing is based on the remote's trunk, but all other landings are based on the
+//! local trunk. The special landing is therefore tried alone and before the others. If the two
+//! histories conflict, a person must merge them. Until then the queue is held with instructions, so
+//! that local and remote do not drift further apart.
 
 use std::sync::Arc;
 
@@ -200,9 +202,9 @@ fn add_sync_task(
     task::add(draft, request, None, now)
 }
 
-/// Returns the landing that brings in a remote's commits, if it must be tried now, alone. Returns
-/// `None` while a person who holds the claim on the trunk lets another landing use it, because only
-/// that landing can move the trunk.
+/// Returns the landing that brings in a remote's commits, if it must be tried now, alone. A person
+/// who holds the claim on the trunk can let another landing use this claim. Then only that other
+/// landing can move the trunk, so this function returns `None`.
 pub(super) fn due_sync_landing(
     board: &Board,
     project: &ProjectName,
@@ -256,8 +258,8 @@ pub(super) fn void_other_trials(
     !is_moving
 }
 
-/// Discards the trial merge that brings in a remote's commits, because a person who holds the claim
-/// on the trunk lets another landing go first.
+/// Discards the trial merge that brings in a remote's commits, because another landing goes first.
+/// A person who holds the claim on the trunk lets that other landing use the claim.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     let has_sync_trial = draft.board().queue_of(project).any(|landing| {
         landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued
@@ -397,8 +399,8 @@ pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
         .filter(|_| is_sync_task(task))
     {
         let reason = format!(
-            "{} has commits that are not here, and {}, which was to bring them in, was dropped; \
-            the next landing tries again",
+            "{} has commits that are not here, and the task {} that should bring them in was \
+            dropped; the next landing tries again",
             unpushed.remote, task.id
         );
         let unpushed = Unpushed { reason, ..unpushed };

@@ -66,8 +66,8 @@ pub enum TrialOutcome {
         #[serde(default)]
         settled: Vec<SettledPath>,
     },
-    /// One of the commits on the last landing's branch fails the checks by itself. Only with `style
-    /// = "rebase"`, which keeps the branch's commits.
+    /// One of the commits on the last landing's branch fails the checks by itself. This can happen
+    /// only with `style = "rebase"`, which keeps the branch's commits.
     #[serde(rename = "red_step")]
     CommitFailed { reason: String },
     /// Somebody outside Regatta moved the trunk, so the results of all trial merges are outdated.
@@ -222,11 +222,12 @@ pub fn on_trial_result(
     queue::advance(draft, &project, now)
 }
 
-const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
+const MOVE_UNDER_WAY: &str =
+    "a move of the trunk includes this landing, and the report of that move decides";
 
-/// Returns whether a trial merge on top of `old` can still be used. If some of its landings have
-/// landed in the meantime, the trunk is at their commit `base`, and the trial can be used only if
-/// it made this commit itself.
+/// Returns whether a trial merge on top of the trunk commit `old` can still be used. If some of its
+/// landings have landed since the trial began, the trunk is at the commit `base`. In that case the
+/// trial can be used only if `base` is one of its own commits.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
@@ -250,8 +251,8 @@ fn carried_commit(
     })
 }
 
-/// Returns those of the landings `ahead` that change one of the conflicting paths. If none does,
-/// for example after a rename, returns all of them, because the conflict may be with any.
+/// Returns the landings among `ahead` that change one of the conflicting paths. If no landing does,
+/// for example after a rename, returns all of `ahead`, because each of them may be the cause.
 fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<LandingId> {
     let changes = |id: &&LandingId| {
         let landing = board.landings.get(*id);
@@ -345,8 +346,8 @@ pub(super) fn announce_with(
     bus::post_as_regatta(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
 }
 
-/// Posts to the project's channel that an agent stopped waiting for the claim on the trunk, so that
-/// people know that its merge is postponed.
+/// Announces in the project's channel that an agent stopped waiting for the claim on the trunk.
+/// People learn from the message that the agent's merge is postponed.
 pub(crate) fn on_wait_timeout(
     draft: &mut Draft,
     wait: &claim::ClaimWait,
@@ -367,8 +368,8 @@ pub(crate) fn on_wait_timeout(
         });
         let waited_seconds = now.unix_ms.saturating_sub(wait.since_unix_ms) / 1_000;
         let text = format!(
-            "{} waited {waited_seconds} s for the trunk of {name}{holder}; its merge is left \
-            for later, and it takes other work",
+            "{} waited {waited_seconds} s for the trunk of {name}{holder}; its merge is \
+            postponed, and it continues with other work",
             wait.owner
         );
         announce(draft, &name, "coord:wait", text, now)?;
@@ -482,7 +483,7 @@ fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> S
     match names.as_slice() {
         [] => reason.to_owned(),
         names => format!(
-            "{reason}; held back because outside its manifest: {}",
+            "{reason}; files left out, because they are outside its manifest: {}",
             first_few(names)
         ),
     }

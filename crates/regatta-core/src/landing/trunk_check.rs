@@ -1,8 +1,9 @@
 //! Compares the commits on the trunk with Regatta's own records of landed work (Q12).
 //!
-//! The queue's record has the trunk's newest commit after each landing. After every move of the
-//! trunk and at every start of the daemon, the engine lists the commits in which that commit and
-//! the actual trunk differ, and reports them here. Two differences matter to people:
+//! The queue's record has the newest commit that the trunk had after the last landing. After every
+//! move of the trunk and at every start of the daemon, the engine compares the actual trunk with
+//! this recorded commit, and reports here the commits in which the two differ. Two differences
+//! matter to people:
 //!
 //! - The trunk no longer contains a commit that landed: somebody reset or rewrote the branch.
 //! - The trunk contains the commit of a task that Regatta's records show as unfinished.
@@ -59,16 +60,16 @@ pub struct TrunkDifference {
     /// Landed commits that the trunk no longer contains, for example after a reset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<TrunkCommit>,
-    /// Commits on the trunk that belong to tasks that Regatta's records show as unfinished.
+    /// Commits on the trunk that belong to tasks that are unfinished in Regatta's records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<TrunkCommit>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
 }
 
-/// Returns the commits that the trunk should contain: the commit that was its newest after the last
-/// landing, and the commits that the last comparison of the trunk with Regatta's records found
-/// missing.
+/// Returns the commits that the trunk should contain. These are the newest commit of the trunk
+/// after the last landing, and the commits that the last comparison of the trunk with Regatta's
+/// records found missing.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
     let missing = project
         .queue
@@ -151,8 +152,8 @@ pub fn accept(
     Ok(())
 }
 
-/// Returns the commits that the trunk lost, that is, commits of which the trunk does not even
-/// contain a rewritten version, and whose loss no person accepted.
+/// Returns the recorded commits that the trunk has lost. A missing commit does not count as lost if
+/// the trunk contains a rewritten version of it, or if a person accepted the loss.
 pub fn lost_commits<'a>(
     project: &'a Project,
     seen: &'a TrunkSeen,
@@ -172,9 +173,9 @@ pub fn lost_commits<'a>(
         .filter(move |missing| !is_on_trunk(missing) && !is_accepted(missing))
 }
 
-/// Returns whether two commits are the same change, before and after somebody rewrote the trunk.
-/// Rewriting with git keeps the lines in a commit's message that name its landing and task, so
-/// these are compared; without them, the subjects are.
+/// Returns whether two commits are the same change, before and after somebody rewrote the trunk. A
+/// commit's message has lines that name its landing and task. Rewriting with git keeps these lines,
+/// so they are compared. If neither commit has such lines, the subjects are compared.
 fn is_same_change(left: &TrunkCommit, right: &TrunkCommit) -> bool {
     if left.landing.is_none() && right.landing.is_none() {
         return left.subject == right.subject;

@@ -1,4 +1,5 @@
-//! Handles the results of moves of the trunk, and records each landing that a move brought onto it.
+//! Handles the results of moves of the trunk, and records each landing that has reached the trunk
+//! by a move.
 
 use serde::{Deserialize, Serialize};
 
@@ -126,7 +127,8 @@ pub fn on_move_result(
     queue::advance(draft, &landing.project, now)
 }
 
-/// Ends a move that did not happen: queues the landing again and releases the claim on the trunk.
+/// Ends a move of the trunk that was not carried out: queues the landing again and releases the
+/// claim on the trunk.
 fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
     requeue(draft, landing.id, reason);
     // Release only the claims that can expire. The claim on the trunk can; the claims on files
@@ -184,7 +186,7 @@ fn add_follow_up(
 }
 
 /// Records that every landing of a trial merge has reached the trunk, in merge order. `old` is the
-/// trunk's commit before the first.
+/// trunk's commit before the first landing.
 pub(super) fn land_all(
     draft: &mut Draft,
     carries: &[CarriedLanding],
@@ -293,9 +295,9 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
             .collect();
         if !common.is_empty() {
             let text = format!(
-                "{} has landed as {commit} and changed {}, which you work on. Your work is merged \
-                 with it when you are done: see what it did with `git show {commit}` and keep to \
-                 it.",
+                "{} has landed as {commit} and changed {}, which you work on. Your work will be \
+                 merged with this change when you are done. Run `git show {commit}` to see the \
+                 change, and keep your work consistent with it.",
                 landing.task,
                 first_few(&common)
             );
@@ -305,8 +307,8 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
     Ok(())
 }
 
-/// Gives up the move of the trunk that uses a person's claim with this token, because the claim has
-/// ended.
+/// Gives up the move of the trunk that uses a person's claim, because the claim has ended. `token`
+/// is the fencing token of this claim.
 pub(crate) fn on_lent_fence_expired(
     draft: &mut Draft,
     token: u64,
@@ -321,7 +323,8 @@ pub(crate) fn on_lent_fence_expired(
     on_fence_expired(draft, id, token, now)
 }
 
-/// Gives up a move of the trunk whose claim with this token ended before the move's report arrived.
+/// Gives up a landing's move of the trunk, because the claim for the move ended before the report
+/// of the move arrived. `token` is the fencing token of this claim.
 pub(crate) fn on_fence_expired(
     draft: &mut Draft,
     id: LandingId,

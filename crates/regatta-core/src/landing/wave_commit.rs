@@ -61,8 +61,8 @@ fn will_join(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| joins(task))
 }
 
-/// Remembers, while one merge order is computed, for which waves (tasks that land as one commit)
-/// all landings are in the queue.
+/// Remembers, while one merge order is computed, which waves (tasks that land as one commit) are
+/// complete. A wave is complete when it waits for no further task.
 pub(super) struct WaveCompleteness<'a> {
     board: &'a Board,
     complete: BTreeMap<WaveId, bool>,
@@ -102,8 +102,8 @@ pub(super) fn next_of_wave(
         .position(|landing| wave_of(board, landing) == Some(wave))
 }
 
-/// Returns each number N for which the first N landings of `order` can land without the landing
-/// that follows, because no wave (tasks that land as one commit) is split between them.
+/// Returns each length at which `order` can be cut without splitting a wave (tasks that land as one
+/// commit). The landings before such a cut can land without the landings after it.
 pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     let waves: Vec<Option<WaveId>> = order.iter().map(|id| wave_of_id(board, id)).collect();
     let cuts = |length: usize| {
@@ -122,9 +122,10 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId])
         && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
-/// Returns whether the last landing `id` alone made a trial merge fail although the trial contains
-/// other landings of its wave (tasks that land as one commit). The answer is yes if a trial of
-/// those other landings without `id` passed.
+/// Returns whether `id` alone made its trial merge fail although other landings of its wave (tasks
+/// that land as one commit) were in the trial. `ahead` are the landings before `id` in the trial.
+/// The answer is yes if a trial of exactly `ahead` passed and the last landing of `ahead` belongs
+/// to the same wave.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
     let Some(wave) = wave_of_id(board, &id) else {
         return false;

@@ -28,8 +28,8 @@ use super::{
     SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
 };
 
-/// Script of a scripted member (one without a model) that has none in its settings: it only answers
-/// its first prompt.
+/// Script for a scripted member (a member without a model) whose settings have no script. The
+/// member only answers its first prompt.
 const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
 
 /// Begins a launch of a team: records each member's lane (start group) and settings. Next, the
@@ -230,8 +230,9 @@ fn describe_program(program: &ProgramFacts) -> String {
     }
 }
 
-/// Builds the request that registers a member's agent. A member that names no environment uses the
-/// lead's, but only if it is on the lead's lane (start group) and has the lead's provider (T5).
+/// Builds the request that registers a member's agent. A member without an environment uses the
+/// lead's environment, but only if the member is on the lead's lane (start group) and has the
+/// lead's provider (T5).
 fn registration(
     team: &Team,
     member: &TeamMember,

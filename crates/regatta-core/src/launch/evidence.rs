@@ -96,8 +96,8 @@ pub(crate) fn record_session(
     );
 }
 
-/// Adds an entry for each member that the launch should have and for which its record has none
-/// (T1).
+/// Adds the missing entries to a launch's record, so that it has one for each member that the
+/// launch should have (T1).
 pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;

@@ -174,7 +174,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
             entry = add_evidence(
                 entry,
                 EvidenceSource::Permission,
-                "it asks for something before it is up".into(),
+                "it asks a person before it has answered its first prompt".into(),
                 now,
             );
             entry.state = MemberState::PendingPermission;
@@ -183,7 +183,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
             entry = add_evidence(
                 entry,
                 EvidenceSource::Permission,
-                "it was answered".into(),
+                "its request was answered".into(),
                 now,
             );
             entry.state = MemberState::PendingBootstrap;
@@ -366,7 +366,9 @@ fn end_reason(
     match (cause, stopping) {
         (attempt::AttemptCause::Stopped, Some(reason)) => reason,
         (attempt::AttemptCause::Stopped, None) => "it was stopped by hand".to_owned(),
-        (attempt::AttemptCause::Cancelled, _) => "its standing task was cancelled".to_owned(),
+        (attempt::AttemptCause::Cancelled, _) => {
+            "the task that holds its session open was cancelled".to_owned()
+        }
         (attempt::AttemptCause::Hung, _) if detail == "stopped" => {
             "it was silent for too long".to_owned()
         }
@@ -377,7 +379,7 @@ fn end_reason(
     }
 }
 
-/// Converts the cause for which an attempt ended into the category for a team member.
+/// Converts the cause of an attempt's end into the category for a team member.
 fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     use attempt::AttemptCause;
     match cause {

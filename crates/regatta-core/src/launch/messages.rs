@@ -62,7 +62,7 @@ fn describe_cause(entry: &LaunchEntry) -> String {
 /// incomplete, if it is.
 pub(super) fn headline(launch: &TeamLaunch, missing_lanes: Option<&str>) -> String {
     if let Some(missing_lanes) = missing_lanes {
-        return format!("degraded: {missing_lanes}; relaunch it");
+        return format!("degraded: {missing_lanes}; relaunch the team");
     }
     let up = launch
         .members
@@ -187,7 +187,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
             setting("cwd", member.cwd.clone()),
         ));
     }
-    lines.push("lanes by today's policy:".to_owned());
+    lines.push("lanes according to the present settings:".to_owned());
     match lane::plan(&lead, &members, &policy) {
         Ok(plan) => lines.extend(
             lane::explain(&lead, &members, &plan)
@@ -214,7 +214,7 @@ pub fn explain(board: &Board, team: &Team) -> Vec<String> {
         launch.outcome().name()
     ));
     if let LaneKnowledge::Missing(reason) = recovery::lane_knowledge(team, launch, &policy) {
-        lines.push(format!("  degraded: {reason}; relaunch it"));
+        lines.push(format!("  degraded: {reason}; relaunch the team"));
     }
     let names: Vec<&str> = launch
         .bootstrap_expected_members

@@ -135,5 +135,5 @@ pub(super) fn new_entry(
 
 /// Builds the note for people that a member uses the lead's value of a setting.
 fn inherited_note(setting: &str, value: &str) -> String {
-    format!("{setting} is the lead's on the primary lane: {value}")
+    format!("members of the primary lane use the lead's {setting}: {value}")
 }

@@ -72,8 +72,8 @@ fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Performs the next step of stopping a team: ends all members on lanes (start groups) of their
-/// own, then the lead and the other members; when nothing runs, records the stop as complete.
+/// Performs the next step of stopping a team. First ends all members on lanes (start groups) of
+/// their own, then the lead and the other members. When nothing runs, records the stop as complete.
 pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     let reason = launch.stopping.clone().unwrap_or_default();
     for entry in &launch.members {

@@ -109,7 +109,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
                 count => {
                     format!(
                         "degraded: {count} of its attempts run without a record of a launch; stop \
-                        it"
+                        the team"
                     )
                 }
             },

@@ -55,7 +55,7 @@ pub(super) fn lose_lead(
         .as_ref()
         .map_or_else(|| "nobody".to_owned(), ToString::to_string);
     let text = format!(
-        "{} is without a lead ({lead_name}): {reason}. Its work is kept. Next: regatta mission \
+        "{} has lost its lead {lead_name}: {reason}. Its work is kept. Next: regatta mission \
          handover {0}, or regatta mission cancel {0}",
         mission.id
     );
@@ -84,7 +84,7 @@ fn release_lead(
     start_queued_missions(draft, &mission.project, now)
 }
 
-/// Takes a mission from its lead if the task that cannot continue is the one that stands for
+/// Takes a mission from its lead if `task`, which cannot continue, is the task that stands for
 /// leading the mission.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,

@@ -83,7 +83,8 @@ pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool
     }
 }
 
-/// Adds an urgent event for the lead of a task's mission: the task, followed by `change`.
+/// Adds an urgent event for the lead of a task's mission. The event's text is the task, followed by
+/// `change`.
 pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
     if let (Some(mission), true) = (task.mission, task.is_polled()) {
         add_news(
@@ -95,8 +96,9 @@ pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
     }
 }
 
-/// Adds a posted message to the events of the leads that it concerns: as urgent if it is addressed
-/// to the lead, otherwise if it announces merged work or a conflict in the lead's project.
+/// Adds a posted message to the events of the leads that it concerns. A message that is addressed
+/// to a lead is an urgent event for that lead. A message in a project's channel that announces
+/// merged work or a conflict is an event for every lead of the project, but not an urgent one.
 pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
     let has_label = |label: &str| message.labels.iter().any(|known| known.as_str() == label);
     let is_merge = has_label("coord:merge");
@@ -168,8 +170,8 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
     add_news(draft, mission, &text, true);
 }
 
-/// Adds an event that is not urgent for the leads of a project, without the lead of the mission
-/// `except`.
+/// Adds an event for all leads of a project except the lead of the mission `except`. The event is
+/// not urgent.
 pub(super) fn notify_siblings(
     draft: &mut Draft,
     project: &ProjectName,

@@ -143,8 +143,8 @@ pub fn led_missions<'a>(
         .filter(has_lead)
 }
 
-/// Returns a mission's position among those of its project that wait for a lead, counted from 1, or
-/// `None` if it does not wait.
+/// Returns a mission's position in its project's queue of missions that wait for a lead, counted
+/// from 1. Returns `None` if the mission does not wait for a lead.
 pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
     queued_missions(board, project)

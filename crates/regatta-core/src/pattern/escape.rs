@@ -25,8 +25,8 @@ impl Symbol {
     }
 }
 
-/// Returns whether a character must be written as an escape to stand for itself, because unescaped
-/// it has a meaning or is refused.
+/// Returns whether a character must be written as an escape to stand for itself. Without the
+/// escape, the character has a special meaning or is refused.
 fn must_be_escaped(character: char) -> bool {
     matches!(character, '%' | '*' | '?' | '/' | '\\') || character.is_control()
 }
@@ -89,8 +89,8 @@ pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(spelling))
 }
 
-/// Decodes an escaped path. Each symbol comes with the character that was written for it, which is
-/// `%` for an escape, so that an escaped `*` is not taken for a wildcard.
+/// Decodes an escaped path. Each symbol comes with the first character of its written form. This
+/// character is `%` for an escape, so an escaped `*` is not taken for a wildcard.
 pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     parts(path).flatten().map(|part| match part {
         EscapePart::Raw(character) => (character, Symbol::from_char(character)),

@@ -66,8 +66,9 @@ impl PatternIndex {
         }
     }
 
-    /// Returns the numbers of owners that certainly cover everything that `uri` matches: they have
-    /// the same pattern as `uri`, or `DIRECTORY/**` for a directory that contains `uri`.
+    /// Returns the numbers of owners that have the same pattern as `uri`, or the pattern
+    /// `DIRECTORY/**` for a directory that contains `uri`. Such a pattern certainly matches
+    /// everything that `uri` matches.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix
@@ -91,8 +92,8 @@ impl PatternIndex {
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
         // A stored pattern with a shorter prefix may match names below that prefix, and so overlap
-        // this URI. The two slashes of `://` end in the same stored prefix, which must be searched
-        // only once.
+        // this URI. Search all prefixes of this URI that end before a slash. Skip the second slash
+        // of `://`, so that no prefix is searched twice.
         let ancestors = prefix
             .match_indices('/')
             .filter(move |(slash, _)| !prefix[..*slash].ends_with('/'))

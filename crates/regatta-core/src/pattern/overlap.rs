@@ -1,8 +1,8 @@
 //! Tests exactly whether two patterns overlap.
 //!
-//! Two patterns overlap if some path matches both. The test compares them segment by segment (a
-//! segment is a part between slashes), and two segments character by character, and follows all
-//! choices that the wildcards leave.
+//! Two patterns overlap if some path matches both. The test compares the patterns segment by
+//! segment (a segment is a part between slashes), and two segments character by character. A
+//! wildcard can match in several ways, and the test tries all of them.
 
 use super::escape::{self, Symbol};
 
@@ -126,11 +126,14 @@ fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     )
 }
 
-/// Returns whether some text matches both of two patterns with `n` and `m` elements. Computes for
-/// each `i` and `j` whether a text can match the first `i` elements of the first pattern and the
-/// first `j` elements of the second pattern; `row[j]` has the result for the current `i`. `star_a`
-/// and `star_b` tell which elements repeat any number of times, and `meet` whether two elements
-/// match something in common.
+/// Returns whether some text matches both of two patterns. The patterns have `n` and `m` elements.
+/// `star_a` and `star_b` tell which elements of the first and the second pattern repeat any number
+/// of times. `meet` tells whether an element of the first pattern and an element of the second
+/// pattern can match the same thing.
+///
+/// Computes for each `i` and `j` whether some text matches both the first `i` elements of the first
+/// pattern and the first `j` elements of the second pattern; `row[j]` has the result for the
+/// current `i`.
 fn has_common_text(
     n: usize,
     m: usize,

@@ -176,9 +176,9 @@ fn pattern() -> impl Strategy<Value = String> {
     prop::collection::vec(segment, 1..4).prop_map(|items| items.join("/"))
 }
 
-/// Returns paths that might match. All paths of up to 4 segments of up to 4 characters over {a,
-/// b} would be too many. An overlap of patterns this short always has a witness of at most 5
-/// segments with at most 5 characters each, built from these pieces.
+/// Returns paths that match the pattern `text`, with short texts of the letters a and b in place of
+/// the wildcards. Trying all paths of up to 4 segments with up to 4 letters each would take too
+/// long.
 fn witnesses(text: &str) -> Vec<String> {
     let mut out = vec![String::new()];
     for segment in text.split('/') {
@@ -222,8 +222,8 @@ fn witnesses(text: &str) -> Vec<String> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-    /// A path that both patterns match is a witness. The product must never miss a witness,
-    /// because L1 depends on it.
+    /// A path that matches both patterns is a witness. Patterns with a witness must always be
+    /// found to overlap, because L1 depends on it.
     #[test]
     fn patterns_that_match_a_common_path_overlap(a in pattern(), b in pattern()) {
         let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());

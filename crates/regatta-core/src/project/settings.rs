@@ -125,9 +125,10 @@ pub enum ConflictPolicy {
     /// must decide.
     #[default]
     Fixup,
-    /// The conflict is resolved by taking the version of the task that owns the file, that is, the
-    /// only task whose list of files contains the file. If no task or several tasks own it, the
-    /// version of the work being merged is taken. The other version is kept for a person to check.
+    /// The conflict is resolved by taking the version of the task that owns the file. A task owns a
+    /// file if its list of files is the only one that contains the file. If no task or several
+    /// tasks list the file, the version of the work being merged is taken. The other version is
+    /// kept for a person to check.
     Ownership,
     /// A person must decide about every conflict.
     Fail,
@@ -168,8 +169,7 @@ pub struct LandingSettings {
     /// Agent that reviews finished work, with `review = "agent"`. If omitted, another agent of the
     /// mission.
     pub reviewer: Option<AgentName>,
-    /// Paths that only a person may let land when they change, in addition to the paths that are
-    /// built in.
+    /// Paths to which only a person may approve changes, in addition to the built-in paths.
     pub protected: Vec<PathPattern>,
     pub on_conflict: ConflictPolicy,
     /// Treatment of work whose agent did not wait for the answer to its question.
@@ -184,8 +184,8 @@ pub struct LandingSettings {
     pub release: Option<String>,
     /// Maximum time for which an agent waits for the claim on the trunk before it takes other work.
     pub merge_timeout: Millis,
-    /// Maximum time for which somebody may hold the claim on the trunk by command, including
-    /// renewals.
+    /// Maximum time for which somebody who claimed the trunk with a command may hold this claim,
+    /// including renewals.
     pub max_hold: Millis,
     /// Interval at which unfinished work is trial-merged to warn of conflicts early; 0 means never.
     #[serde(rename = "radar")]
@@ -319,8 +319,8 @@ pub struct RunSettings {
     /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
     /// Directory, relative to the checkout, in which the results of tasks are written as files.
-    /// Next to this directory, Regatta writes a file that lists changes to files that a task may
-    /// not change.
+    /// Regatta writes one more file next to this directory. That file lists the changes of tasks to
+    /// files that they may not change.
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,

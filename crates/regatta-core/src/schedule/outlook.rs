@@ -1,4 +1,4 @@
-//! Counts a mission's unfinished tasks, and those of them that cannot continue without a person.
+//! Counts a mission's unfinished tasks, and how many of them cannot continue without a person.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl MissionOutlook {
     }
 }
 
-/// Counts a mission's unfinished tasks, and those of them that cannot continue without a person.
+/// Counts a mission's unfinished tasks, and how many of them cannot continue without a person.
 pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     let open: Vec<_> = board
         .open_tasks_of(mission)

@@ -113,7 +113,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                     (None, Some(status)) => add(
                         WaitKind::Dependency,
                         format!(
-                            "needs {blocker}, which {}: take the blocker away, or cancel this",
+                            "needs {blocker}, which {}: remove this blocker, or cancel the task",
                             status.phrase()
                         ),
                     ),

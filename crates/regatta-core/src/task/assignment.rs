@@ -1,5 +1,5 @@
-//! Assigns tasks to agents: to an agent with room for it, to wait in the agent's queue, or as an
-//! offer that the agent can decline.
+//! Assigns tasks to agents in one of three ways: the agent starts the task now, the task waits
+//! until the agent has room for it, or the task is an offer that the agent can decline.
 
 use serde::{Deserialize, Serialize};
 

@@ -74,8 +74,8 @@ pub struct SettledPath {
     pub is_trunks: bool,
 }
 
-/// A description of the problem because of which a task's finished work could not be merged, for
-/// the agent or person that will fix it.
+/// The reasons why a task's finished work could not be merged, described for the agent or person
+/// that will fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fixup {

@@ -122,7 +122,7 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
         .map(|(name, _)| *name)
         .collect();
     let hint = match provider_name::nearest(written) {
-        Some(suggestion) => format!("write {suggestion}; the others are in: regatta provider"),
+        Some(suggestion) => format!("write {suggestion}; see all providers: regatta provider"),
         None => format!(
             "it is one of {}; for a provider of your own add a rule to regatta.toml: \
             [lanes.policy] {written} = \"secondary\"",
@@ -160,7 +160,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         {
             return bad(
                 format!("the {field} of {name} is not a name of 1 to {max_chars} characters"),
-                "it has letters, digits and - _ . : / @ only",
+                "use only letters, digits and - _ . : / @",
             );
         }
     }

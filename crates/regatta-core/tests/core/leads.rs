@@ -439,7 +439,7 @@ fn a_lead_cannot_finish_with_open_tasks_or_exceed_max_children() {
         world
             .ask_refused("regatta", finish)
             .message()
-            .contains("open")
+            .contains("unfinished")
     );
     let pool = world
         .board

@@ -284,8 +284,8 @@ fn danger_08_primary_members_inherit_backend_and_fast_mode_with_a_note() {
         Some("special"),
         "the requested backend is kept in the record"
     );
-    let backend = "backend is the lead's on the primary lane: codex-native".to_owned();
-    let fast = "fast mode is the lead's on the primary lane: off".to_owned();
+    let backend = "members of the primary lane use the lead's backend: codex-native".to_owned();
+    let fast = "members of the primary lane use the lead's fast mode: off".to_owned();
     assert_eq!(launch_entry(&world, "alice").notes, [backend, fast.clone()]);
     assert_eq!(
         launch_entry(&world, "eve").notes,

@@ -431,7 +431,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
         stopped
             .ask_refused("ann", start)
             .message()
-            .contains("team harbour is not up")
+            .contains("team harbour does not run")
     );
     let alone = Team {
         members: vec![],

@@ -387,7 +387,9 @@ fn an_agent_with_an_open_question_finishes_only_after_stating_an_assumption() {
     ask_with_tool(&mut world, &grant, "1");
     let refusal = world.ask_refused("ada", finish_command(&grant));
     assert!(
-        refusal.message().contains("nobody has answered Q1"),
+        refusal
+            .message()
+            .contains("nobody has answered the question Q1"),
         "{}",
         refusal.message()
     );

@@ -84,7 +84,7 @@ fn scope_escapes_are_held_back_and_the_rest_goes_on() {
     assert_eq!(escapes[0].suggested_files, ["README.md"]);
     let note = scope_escape::files_left_out_note(world.task(task), grant.attempt).unwrap();
     assert_eq!(
-        note, "left out README.md, outside its files; kept in A1: regatta diff A1",
+        note, "left out changes outside its files: README.md; kept in A1: regatta diff A1",
         "only changes from the diff are left out"
     );
     assert_eq!(

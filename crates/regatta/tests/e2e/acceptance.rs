@@ -547,7 +547,7 @@ echo "$REGATTA_TASK" >> shared.txt"#;
         "{prompt}"
     );
     assert!(
-        brief.contains("- warning: the wave before changed shared.txt"),
+        brief.contains("- warning: the previous wave changed shared.txt"),
         "{brief}"
     );
 }

@@ -203,7 +203,7 @@ fn a_scope_escape_that_the_result_hides_is_found() {
     assert_eq!(code, 0, "{mission}");
     assert_eq!(world.read_file("a.txt"), "a\n");
     assert!(!world.repo.join("secret").exists(), "the escape landed");
-    let note = "left out secret/b.txt, outside its files; kept in A1: regatta diff A1";
+    let note = "left out changes outside its files: secret/b.txt; kept in A1: regatta diff A1";
     let diff = world.run_ok(&["diff", "T1"]);
     assert!(
         diff.contains(note) && !diff.contains("+++ b/secret"),
