@@ -474,8 +474,8 @@ mod tests {
             while store.checkpoints.state.is_at_stage(State::IDLE) {
                 store.commit(25);
             }
-            // No commit follows, so the thread copies, and the next commit copies the few remaining
-            // pages.
+            // No transaction follows, so the thread copies, and the next transaction copies the few
+            // remaining pages.
             store.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
             store.commit(2);
             assert!(

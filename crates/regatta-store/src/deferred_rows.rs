@@ -299,8 +299,8 @@ mod tests {
         assert!(deferred.can_defer(&commit(12, MAX_DEFERRED_EVENTS, 3)));
     }
 
-    /// D1: a commit with deferred rows is in the log. When a reader asks for its rows, they are
-    /// written to their tables.
+    /// D1: a transaction with deferred rows is in the log. When a reader asks for its rows, they
+    /// are written to their tables.
     #[test]
     fn d1_deferred_rows_are_in_the_log_and_written_before_a_read() {
         let directory = tempfile::tempdir().unwrap();

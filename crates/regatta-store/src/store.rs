@@ -185,7 +185,7 @@ mod tests {
             .unwrap()
     }
 
-    /// D1: a test cannot cut the power, but it can check that every commit waits for the disk.
+    /// D1: a test cannot cut the power, but it can check that every transaction waits for the disk.
     #[test]
     fn d1_every_commit_is_synced() {
         let directory = tempfile::tempdir().unwrap();
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(pragma::<String>(&store, "journal_mode"), "wal");
     }
 
-    /// D1: on a full disk a refused commit leaves nothing, and the store works again when there is
-    /// space.
+    /// D1: on a full disk a refused transaction leaves nothing, and the store works again when
+    /// there is space.
     #[test]
     fn d1_a_store_that_cannot_grow_refuses_commits_until_it_can() {
         let directory = tempfile::tempdir().unwrap();

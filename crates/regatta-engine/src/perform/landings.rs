@@ -539,16 +539,16 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     authorship
 }
 
-/// Returns whether the claim on the trunk that was granted with the fencing token `fence` still
-/// exists. A claim is a lease. It belongs to the landing queue, or to a person who lent the claim
-/// to the queue.
+/// Returns whether the claim (a lease on the trunk) with the fencing token `fence` still exists.
+/// The fencing token is the number of the event that granted the claim. The claim belongs to the
+/// landing queue, or to a person who lent the claim to the queue.
 fn claim_exists(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|claim| claim.token == fence)
 }
 
 /// Performs `Effect::MoveTrunk`: moves the trunk's branch to a commit that has passed its checks,
-/// and reports the result. The move needs a claim (a lease) on the trunk, and `fence` is the
-/// fencing token of that claim.
+/// and reports the result. The move needs a claim (a lease) on the trunk. `fence` is the fencing
+/// token of that claim (the number of the event that granted it).
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();

@@ -31,7 +31,8 @@ pub struct TrunkPermit {
 
 impl TrunkPermit {
     /// Creates a permit (permission to move the trunk once) for one landing. The landing must hold
-    /// a claim (a lease) on the trunk, and `fence` is the fencing token of that claim.
+    /// a claim (a lease) on the trunk. `fence` is the fencing token of that claim (the number of
+    /// the event that granted it).
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -74,8 +75,8 @@ impl TrunkPermit {
     pub fn landing(&self) -> LandingId {
         self.landing
     }
-    /// Returns the fencing token of the claim (a lease) on the trunk. The holder of this claim may
-    /// move the trunk.
+    /// Returns the fencing token of the claim (a lease) on the trunk, which is the number of the
+    /// event that granted the claim. The holder of this claim may move the trunk.
     pub fn fence(&self) -> u64 {
         self.fence
     }

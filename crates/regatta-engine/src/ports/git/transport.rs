@@ -57,7 +57,7 @@ pub struct GitRemote {
     pub ca: Option<PathBuf>,
 }
 
-/// Prints the remote without its token (S4).
+/// Prints the remote without its access token (S4).
 impl fmt::Debug for GitRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
