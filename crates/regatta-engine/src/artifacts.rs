@@ -36,9 +36,9 @@ pub struct CheckEvidence {
 }
 
 /// Returns the name of the file in the workspace in which an agent may leave the result of its
-/// task. The name is the task's id in the plan where that can be a file name, otherwise Regatta's
-/// id of the task. Regatta's own copy of a result always has Regatta's id, because each run of a
-/// plan uses the same plan ids.
+/// task. The name is the id that the plan gave to the task, if that id can be a file name, and
+/// otherwise Regatta's id of the task. Regatta's own copy of a result is always named after
+/// Regatta's id, because every run of a plan uses the same plan ids.
 pub(crate) fn result_file_name(task: &Task) -> String {
     let is_plain_name = |s: &&String| {
         !s.starts_with('.')
@@ -360,7 +360,7 @@ mod tests {
         assert_eq!(
             prune_evidence(&top, Duration::ZERO, SystemTime::now()).unwrap(),
             0,
-            "evidence was deleted before there was any"
+            "files were deleted although no check results exist"
         );
         for name in ["A1.json", "A2.json"] {
             write_atomically(&top.join("evidence").join(name), b"[]").unwrap();

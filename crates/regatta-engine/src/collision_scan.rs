@@ -73,7 +73,7 @@ fn scan_project(engine: &Engine, project: &Project) {
     let collisions = match collisions {
         Ok(collisions) => collisions,
         Err(error) => {
-            return tracing::debug!(project = %project.name, "could not compare the unfinished work \
+            return tracing::debug!(project = %project.name, "could not check the unfinished work \
                 of project {} for conflicts, trying again at the next scan: {error}", project.name);
         }
     };

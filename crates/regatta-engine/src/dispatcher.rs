@@ -22,7 +22,8 @@ use crate::perform::{POLL_INTERVAL, block_on_until};
 use crate::start_facts::{self, StartFactsCache};
 use crate::{CommandFailure, Engine};
 
-/// The result of one round of requests for work, one per free agent.
+/// The result of one round, in which the dispatcher (the thread that starts attempts) requests work
+/// once for each free agent.
 enum PollRound {
     Granted,
     /// No agent got work. Another round of requests is pointless until something changes.
@@ -239,8 +240,9 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the members of running teams that have free capacity, each with a ready task: a task of
-/// its own or, unless the member leads the team, one of the project's tasks for any member.
+/// Returns the members of running teams that have free capacity, once for each ready task that the
+/// member may take. These are the tasks that are assigned to the member and, unless the member
+/// leads the team, the project's tasks for any member.
 fn member_candidates(board: &Board) -> Vec<Candidate> {
     let mut ready_tasks: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board

@@ -2,10 +2,11 @@
 //! writer, decides and stores every change. Interfaces, called ports, reach git and programs. A
 //! start after a crash continues unfinished work.
 //!
-//! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) →
-//! [`perform`] (the commit's effects, that is, outside actions such as starting a program, through
-//! the [`ports`]) → a report, which is a request again. The rules are all in `regatta_core`, and
-//! `writer.rs` is the only module that writes to the store.
+//! A request takes this way: [`Engine::submit_async`] → [`writer`], which decides, commits and
+//! answers the request → [`perform`], which performs the commit's effects through the [`ports`].
+//! Effects are outside actions such as starting a program. The result of an effect comes back as a
+//! new request. The rules are all in `regatta_core`, and `writer.rs` is the only module that writes
+//! to the store.
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
@@ -665,8 +666,8 @@ impl Engine {
     }
 
     /// Reports that an effect (an outside action such as starting a program) was performed, when
-    /// the effect has no other result to report. A crash may lose the report, because performing
-    /// the effect again changes nothing.
+    /// the effect has no other result to report. It does no harm if a crash loses this report,
+    /// because performing the effect again changes nothing.
     fn complete_effect(&self, key: EffectKey) {
         let _stopping = self
             .shared
@@ -714,8 +715,8 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
         {
             if thread.join().is_err() {
                 tracing::error!(
-                    "while the daemon stopped, it found that one of its threads had panicked; the \
-                    panic message is earlier in this log"
+                    "one of the daemon's threads panicked before the daemon stopped; the panic \
+                    message is earlier in this log"
                 );
             }
         }

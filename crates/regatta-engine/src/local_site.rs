@@ -149,9 +149,10 @@ impl Site for LocalSite {
             .collect())
     }
 
-    /// Does nothing in a workspace that an earlier attempt already prepared. After a crash, a setup
-    /// command that has finished is not run again, because each command leaves a record under its
-    /// own name.
+    /// Creates the attempt's workspace if it does not exist, copies the project's untracked files
+    /// into it, and runs the setup commands. Copies and runs nothing if an earlier attempt already
+    /// prepared the workspace. After a crash, a setup command that has finished is not run again,
+    /// because each command leaves a record under its own name.
     fn make_ready(
         &self,
         spec: &AttemptSpec,
@@ -175,7 +176,7 @@ impl Site for LocalSite {
             let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
             tracing::warn!(attempt = %attempt.id, "did not copy some paths of the setting \
                 `[workspace] copy` into the workspace of {}, so its agent works without these \
-                files (links out of the checkout and git repositories are never copied): {}",
+                files (git repositories, and links out of the checkout, are never copied): {}",
                 attempt.id, names.join(", "));
         }
         let entry = self.register_commands(spec);

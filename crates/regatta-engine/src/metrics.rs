@@ -1,6 +1,6 @@
-//! Counts the commits of the writer (the thread that decides and stores requests) and measures
-//! their duration, for the metrics page. Counting costs a few atomic additions and blocks no
-//! thread.
+//! Counts the transactions in which the writer (the thread that decides and stores requests)
+//! commits changes to the store, and measures their duration, for the metrics page. Counting costs
+//! a few atomic additions and blocks no thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -62,9 +62,10 @@ pub struct WriterMetrics {
     last_failure: Mutex<Option<Instant>>,
 }
 
-/// The time after which a failed commit no longer makes the store count as broken, if no other
-/// commit was attempted since. Without this limit, the daemon could report itself as not ready for
-/// ever, because a client that waits for a ready daemon sends no request that could succeed.
+/// The time after which a failed transaction no longer makes the store count as broken, if no other
+/// transaction was attempted since. Without this limit, the daemon could report itself as not ready
+/// for ever: a client that waits for a ready daemon sends no requests, and without a request there
+/// is no transaction that could succeed.
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
 
 impl WriterMetrics {

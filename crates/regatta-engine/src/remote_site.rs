@@ -550,17 +550,17 @@ impl Site for RemoteSite {
                     return Ok(captured);
                 }
                 Err(
-                    format!("the runner worked on {base}, which is not the base that it was given")
+                    format!("the runner started from {base} instead of the requested commit")
                         .into(),
                 )
             }
             Some(captured) => Err(format!(
-                "the runner captured {}, but pushed {}",
+                "the runner reported the commit {}, but pushed {}",
                 reported.commit, captured.commit
             )
             .into()),
             None => Err(format!(
-                "the runner captured {}, but pushed nothing",
+                "the runner reported the commit {}, but pushed nothing",
                 reported.commit
             )
             .into()),

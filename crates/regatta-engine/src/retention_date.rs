@@ -2,9 +2,9 @@
 //!
 //! The machine's date may be wrong: a day ahead after a wrong correction, or years ahead after its
 //! battery was empty. Things that are deleted because of a wrong date are lost (L12). The date that
-//! this module computes therefore advances only as fast as the machine's boot clock, and by at most
-//! [`MAX_GAP_MS`] when the machine was rebooted in between. It may lag behind the real date, so
-//! things may be kept longer than promised, but never shorter.
+//! this module computes therefore advances only as fast as the machine's boot clock. If the machine
+//! was rebooted since the last call, the date advances by at most [`MAX_GAP_MS`]. It may lag behind
+//! the real date, so things may be kept longer than promised, but never shorter.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,11 +1,11 @@
 //! The list of the users' commands that run now: checks, setup commands, commands after a landing,
 //! and the commands of hooks (rules that react to events).
 //!
-//! These commands are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry`
-//! and `down` end all processes of a command, and an attempt keeps its place on the machine and its
-//! claims (leases on files) until these processes are gone. The thread that runs a command adds the
-//! command to this list and calls [`CommandEntry::is_wanted`] while the command runs. The thread
-//! that stops the owner waits until the command has left the list.
+//! These commands are stopped together with their owner (P11). The commands `stop`, `cancel`,
+//! `drop`, `retry` and `down` of the command line end all their processes. An attempt keeps its
+//! place on the machine and its claims (leases on files) until these processes are gone. The thread
+//! that runs a command adds the command to this list and calls [`CommandEntry::is_wanted`] while
+//! the command runs. The thread that stops the owner waits until the command has left the list.
 //!
 //! Nothing of this list survives a restart. A command that outlives the daemon has a stored record,
 //! with which the next start waits for the command or stops it.

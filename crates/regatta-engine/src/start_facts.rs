@@ -141,7 +141,7 @@ impl StartFactsCache {
         let ancestry = self.ancestry.entry(id).or_default();
         let mut read_state = || -> Result<TrunkState, GitError> {
             // The landings must be read before the trunk's newest commit. In the other order, a
-            // landing in between would seem to be missing from the trunk.
+            // task that lands between the two reads would seem to be missing from the trunk.
             ancestry.read_landings(engine, board, mission);
             let trunk = engine.shared.git.trunk_facts(&repo)?;
             ancestry.find_missing(engine, project, (&repo, &trunk.tip))?;
@@ -259,9 +259,9 @@ impl MissionLanding {
     }
 }
 
-/// Reads the commits that the completed tasks of the mission (a goal with its tasks) landed on the
-/// trunk. Also reads the landed commits of the tasks in `blockers` that belong to other missions of
-/// the same project.
+/// Reads the commits on the trunk that contain the work of a mission's completed tasks. A mission
+/// is a goal with its tasks. Also reads the commits for the tasks in `blockers` that belong to
+/// other missions of the same project.
 fn mission_landings(
     engine: &Engine,
     board: &Board,

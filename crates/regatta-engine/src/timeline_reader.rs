@@ -1,10 +1,11 @@
-//! Reads the past from the stored events: the board (the state of all unfinished work) as it was at
-//! any revision (event number), and the timelines of tasks (which states a task was in, and when).
+//! Reads the past from the stored events. Returns the board (the state of all unfinished work) as
+//! it was at any revision (event number). Also returns the timelines of tasks, which say in which
+//! states a task was, and when.
 //!
 //! The events are applied in order from the first one (D4). Some boards on the way are kept as
-//! checkpoints, so that the next query can begin near its answer. Checkpoints share the parts that
-//! are equal, and become fewer per revision as the log grows. A timeline that was read is kept too,
-//! so that a later query can continue the timeline from its last event.
+//! checkpoints, so that the next query can begin near its answer. Checkpoints share equal parts in
+//! memory. The distance between them grows with the log. A timeline that was read is kept too, so
+//! that a later query can continue the timeline from its last event.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -39,7 +40,7 @@ struct TimelineCache {
     /// revisions (event numbers). The distance doubles whenever there are too many checkpoints.
     checkpoint_distance: u64,
     timelines: BTreeMap<TaskId, (TimelineFold, u64)>,
-    /// The number of timelines that were read so far. Each timeline remembers its number, so that
+    /// The total number of timelines that were read. Each timeline remembers its number, so that
     /// the timeline that was read longest ago can be removed first when there are too many.
     read_count: u64,
 }
@@ -78,8 +79,9 @@ impl TimelineReader {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the board (the state of all unfinished work) as it was at `revision`. For a revision
-    /// (event number) between two events of one commit, this is a board that no reader ever saw.
+    /// Returns the board (the state of all unfinished work) as it was at `revision` (an event
+    /// number). The board between two events of one transaction was never visible to any reader,
+    /// but can be returned too.
     pub fn board_at(&self, history: &dyn StoreHistory, revision: u64) -> Result<Board, StoreError> {
         let mut board = self
             .lock_cache()

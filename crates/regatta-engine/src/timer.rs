@@ -31,7 +31,7 @@ impl Clock for MachineClock {
 }
 
 /// The fleet clock, by which all deadlines are measured. After a start of the daemon the clock
-/// continues from the time of the last commit, so it counts only while a daemon runs.
+/// continues from the time of the last stored change, so it counts only while a daemon runs.
 ///
 /// A lease therefore never ends early because the daemon was down (L5), and the steady times of two
 /// boots of the machine are never compared.

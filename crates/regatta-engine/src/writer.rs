@@ -205,17 +205,17 @@ pub(crate) struct Writer {
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
     pub(crate) completed_effects: CompletedEffects,
-    /// The time at which the store should write its deferred rows (rows of changes that are stored
-    /// only as events so far), unless requests arrive before. `None` if there are no deferred rows.
+    /// The time at which the store should write its deferred rows (rows that lack changes that are
+    /// stored only as events), unless requests arrive before. `None` if there are no deferred rows.
     pub(crate) flush_idle_at: Option<Instant>,
 }
 
 impl Writer {
     /// The time for which the writer must be idle before the store writes its deferred rows (rows
-    /// of changes that are stored only as events so far).
+    /// that lack changes that are stored only as events).
     const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
-    /// The delay before a failed write of deferred rows (rows of changes that are stored only as
-    /// events so far) is tried again.
+    /// The delay before a failed write of deferred rows (rows that lack changes that are stored
+    /// only as events) is tried again.
     const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
     /// Processes messages until a stop message comes, or until no sender is left.
@@ -416,8 +416,8 @@ impl Writer {
         stop
     }
 
-    /// Makes the store write its deferred rows (rows of changes that are stored only as events so
-    /// far), if the writer has been idle long enough.
+    /// Makes the store write its deferred rows (rows that lack changes that are stored only as
+    /// events), if the writer has been idle long enough.
     fn flush_if_idle(&mut self) {
         if self
             .flush_idle_at
@@ -509,7 +509,7 @@ impl Writer {
     }
 }
 
-/// Returns the task that a commit completed, or `None` if it completed no task.
+/// Returns the task that a decided request completed, or `None` if the request completed no task.
 fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
     commit.rows.iter().find_map(|(_, row)| match row {
         Some(row @ Row::Task(task)) if !row.is_live() => Some(task.clone()),
@@ -517,8 +517,8 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
     })
 }
 
-/// Under load, waits a moment for callers that were just answered and will send their next request.
-/// Each transaction costs one sync of the disk, and a transaction with twice as many requests costs
+/// Under load, waits a moment for the next requests of the callers that were just answered. Each
+/// transaction costs one sync of the disk, and a transaction with twice as many requests costs
 /// little more. `callers` is the number of requests in the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.

@@ -3,10 +3,10 @@
 //! The workspace's `.git` directory belongs to the agent and may be hostile, so no git runs in it.
 //! Regatta reads HEAD as text and copies the git objects as plain files to a scratch directory. Git
 //! checks every object before the object enters the vault (Regatta's own repository). The agent's
-//! commits are left out if they do not form a plain line from the base commit (because of merges,
-//! too many commits or missing objects), or if they contain a file that was in the workspace before
-//! the attempt (`untracked_files.rs`). In these cases the agent's files are still captured, only
-//! its commits are lost.
+//! commits are left out if they do not form a plain line from the base commit, for example because
+//! of merges, too many commits or missing objects. They are also left out if they contain a file
+//! that was in the workspace before the attempt (see `untracked_files.rs`). In these cases only the
+//! agent's commits are lost, and its files are still captured.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};

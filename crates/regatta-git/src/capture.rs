@@ -263,8 +263,8 @@ impl WorkspaceReader<'_> {
             .collect())
     }
 
-    /// Returns the pipes, sockets and devices in the workspace on which git would block: files that
-    /// git opens by name, and files at the path of a file of the base commit.
+    /// Returns the pipes, sockets and devices in the workspace that would block git. These are
+    /// files that git opens by name, and files at the path of a file of the base commit.
     fn blocking_files(&self) -> Result<Vec<PathBuf>, GitError> {
         let list = || {
             self.command("list the files of the base commit")

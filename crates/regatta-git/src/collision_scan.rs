@@ -248,8 +248,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the pairs of commits to merge, because both commits changed the same path. A pair is
-    /// the work of two attempts, or the work of an attempt and the trunk.
+    /// Returns the pairs of commits to merge. Both commits of a pair changed the same path. A pair
+    /// is the work of two attempts, or the work of an attempt and the trunk.
     #[expect(
         clippy::type_complexity,
         reason = "a row of a table that only the caller reads"

@@ -146,8 +146,8 @@ fn original_name(path: &str, message_paths: &[String]) -> Option<String> {
     message_paths.iter().find(|name| *name == original).cloned()
 }
 
-/// Returns the original path if `path` ends with a tilde and an object id and only one side of the
-/// merge has the file, because git probably invented such a name.
+/// Returns the original path of a file whose name ends with a tilde and an object id, if only one
+/// side of the merge has the file. In that case git probably invented the name.
 fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     let (original, suffix) = path.rsplit_once('~')?;
     let is_object =

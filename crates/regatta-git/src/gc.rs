@@ -15,7 +15,8 @@ use crate::vault::{TRUNK_REF, base_ref, keep_ref, kept_trunk_ref};
 use crate::{GitAdapter, disk, errors};
 
 impl GitAdapter {
-    /// Returns the attempts whose work a ref still protects from deletion.
+    /// Returns the attempts that still have a ref. Such a ref protects the attempt's work from
+    /// deletion.
     pub(crate) fn list_kept_attempts(
         &self,
         repo: &ProjectRepo,
@@ -177,8 +178,9 @@ impl GitAdapter {
 
 const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 
-/// Returns the attempt whose work a ref protects: `keep/A7` for the newest work of attempt A7, or
-/// `keep/A7-…` for an earlier state. Returns `None` for any other ref.
+/// Returns the attempt to which a ref belongs, if the ref protects stored work: `keep/A7` for the
+/// newest work of attempt A7, or `keep/A7-…` for an earlier state. Returns `None` for any other
+/// ref.
 fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;

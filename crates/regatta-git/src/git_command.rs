@@ -133,7 +133,7 @@ impl GitLauncher {
         }
     }
 
-    /// Returns the number of git processes that were started so far.
+    /// Returns the total number of git processes that were started.
     pub(crate) fn started_count(&self) -> u64 {
         self.started_count.load(Ordering::Relaxed)
     }

@@ -1,12 +1,16 @@
 //! Moves the trunk to a new commit. No other code in Regatta moves a trunk.
 //!
-//! First the git objects are copied into the user's repository, then the trunk's branch is moved if
-//! the branch is still at the old commit, and then the checkouts of the trunk are updated. If a
-//! checkout has local changes in files that the move changes, or an untracked file at a path where
-//! the move adds a file, the move stops before the branch changes. Local changes in other files
-//! stay as they are. If Regatta crashes after the branch has moved, a second call with the same
-//! commits finishes the move: the call finds the trunk at the new commit, and updates each checkout
-//! whose index still has the old content of the changed files.
+//! A move has three steps. First the git objects are copied into the user's repository. Then the
+//! trunk's branch is moved if it is still at the old commit. Finally the checkouts of the trunk are
+//! updated.
+//!
+//! The move stops before the branch changes if a checkout has local changes in files that the move
+//! changes, or an untracked file at a path where the move adds a file. Local changes in other files
+//! stay as they are.
+//!
+//! If Regatta crashes after the branch has moved, a second call with the same commits finishes the
+//! move. The second call finds the trunk at the new commit, and updates each checkout if its index
+//! still has the old content of the changed files.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -36,10 +36,11 @@
 //!   `pktline` parses untrusted input. `runner_mirror` contains the runner's side.
 //! - For people: `read_commit` reads commits, and `errors` contains the error messages.
 //!
-//! Three features of git are deliberately not used: linked worktrees (they share refs, hooks and
-//! configuration with the user's repository), alternates that point to the user's repository (a
-//! `git gc` in that repository could delete objects), and Git LFS (agents see LFS pointer files,
-//! and Regatta stores these pointer files).
+//! Three features of git are deliberately not used:
+//! - Linked worktrees, because they share refs, hooks and configuration with the user's repository.
+//! - Alternates that point to the user's repository, because a `git gc` in that repository could
+//!   delete objects.
+//! - Git LFS. Agents see LFS pointer files, and Regatta stores these pointer files.
 
 mod agent_commits;
 mod capture;
@@ -116,8 +117,8 @@ pub struct GitAdapter {
     locks: Locks,
     git: GitLauncher,
     processes: ProcessPool,
-    /// The files and the commit that each staging directory (in which merged work is checked)
-    /// contains.
+    /// For each staging directory (in which merged work is checked), the commit that is checked out
+    /// there, and its files.
     slots: StagedSlots,
     /// The user's repositories that were already examined. Each repository is stored with a
     /// fingerprint that changes when the repository must be examined again.
@@ -148,7 +149,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the number of git processes that this adapter has started so far.
+    /// Returns the total number of git processes that this adapter has started.
     pub fn started_processes(&self) -> u64 {
         self.git.started_count()
     }

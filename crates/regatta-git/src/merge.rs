@@ -478,9 +478,9 @@ pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
     paths
 }
 
-/// Returns the message for a commit of a landing (finished work of one task) that is not its last
-/// one. Only the files of the last commit were checked, so the message names the landing and does
-/// not claim that this commit was checked.
+/// Returns the message for a commit that is not the last commit of its landing (finished work of
+/// one task). Only the files of the last commit were checked, so the message names the landing and
+/// does not claim that this commit was checked.
 fn intermediate_message(whole: &str) -> String {
     let landing = whole
         .lines()

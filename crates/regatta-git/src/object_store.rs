@@ -76,8 +76,8 @@ struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// The largest number of cached commits. A further commit clears all cached commits. Together
-    /// with the limit for tree entries, this keeps the cache to a few megabytes.
+    /// The largest number of cached commits. A further commit clears all cached commits. This limit
+    /// and the limit for tree entries keep the cache at a few megabytes.
     const MAX_COMMITS: usize = 1_000;
     const MAX_TREE_ENTRIES: usize = 40_000;
 

@@ -128,8 +128,8 @@ impl GitAdapter {
                         return Ok((vec![], Some(conflicts.path_names())));
                     }
                 };
-                // A commit whose change the remote's trunk already has is left out. A commit that
-                // was empty from the start is kept, because somebody made it on purpose.
+                // A commit is left out if the remote's trunk already contains its change. A commit
+                // that was empty from the start is kept, because somebody made it on purpose.
                 if next != tree || was_empty {
                     tip = odb.rewrite_commit(id, &next, &tip)?;
                     tree = next;
@@ -196,7 +196,7 @@ impl GitAdapter {
     }
 }
 
-/// The ref that names the commit of the remote's trunk that was fetched last.
+/// The ref that names the newest fetched commit of the remote's trunk.
 const UPSTREAM_REF: &str = "refs/regatta/upstream";
 
 const ONLINE_FETCH_OPTIONS: [&str; 7] = [

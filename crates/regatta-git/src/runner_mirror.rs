@@ -1,10 +1,10 @@
 //! Transfers commits between a runner and the server, on the runner's side: fetches a project from
 //! the server, and pushes agents' work to it.
 //!
-//! The runner's vault (Regatta's own repository) stores all git objects. A runner has a mirror
-//! where other machines have the user's repository. The mirror is a bare repository that contains
-//! the trunk and borrows all objects from the vault, which never deletes an object. The mirror's
-//! trunk always follows the server's trunk.
+//! The runner's vault (Regatta's own repository) stores all git objects. In place of the user's
+//! repository, a runner has a mirror. It is a bare repository that contains the trunk and borrows
+//! all objects from the vault, which never deletes an object. The mirror's trunk always follows the
+//! server's trunk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH_OPTIONS, TRUNK_REF, object_format};
 use crate::{GitAdapter, disk, errors};
 
-/// The ref that names the commit of the server's trunk that was fetched last.
+/// The ref that names the newest fetched commit of the server's trunk.
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
 impl GitAdapter {

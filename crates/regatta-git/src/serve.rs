@@ -7,8 +7,8 @@
 //! refs.
 //!
 //! Nothing in a push is trusted (`pktline`). When a ref moves, another ref protects the old commit
-//! (invariant Q3). Before the client is told that a ref was written, the ref is on the disk. Git
-//! syncs only the contents of its files, so this module syncs their names.
+//! (invariant Q3). A ref is on the disk before the answer reports it as written. Git syncs only the
+//! contents of its files, so this module syncs their names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -268,8 +268,8 @@ impl GitAdapter {
         call.args([program, "--stateless-rpc"])
     }
 
-    /// Points the branch that clients of the vault (Regatta's own repository) see to the trunk's
-    /// newest commit.
+    /// Moves the branch that clients see in the vault (Regatta's own repository) to `tip`, the
+    /// trunk's newest commit.
     fn expose_trunk(
         &self,
         vault: &Path,
@@ -290,7 +290,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Returns those refs to the work of attempts that the client may write.
+    /// Returns the refs of attempts' stored work that the client may write.
     fn writable_keep_refs(
         &self,
         vault: &Path,

@@ -73,7 +73,7 @@ impl StagedFile {
     }
 }
 
-/// Metadata of a file that changes whenever somebody changes the file.
+/// A file's metadata, which change whenever somebody changes the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StagedFileStamp {
     device: u64,

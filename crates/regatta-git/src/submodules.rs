@@ -400,8 +400,8 @@ impl GitAdapter {
             .is_some_and(|(_, value)| value == "always"))
     }
 
-    /// Lists the submodules that a change moves to a commit which no known branch or tag of the
-    /// submodule's remote contains.
+    /// Lists the submodules that the change from `base` to `commit` sets to an unpublished commit.
+    /// A commit is unpublished if no known branch or tag of the submodule's remote contains it.
     pub(crate) fn unpublished_submodules_between(
         &self,
         repo: &ProjectRepo,
@@ -572,9 +572,9 @@ impl GitAdapter {
         }
     }
 
-    /// Imports the commits of the submodules that `commit` contains into the vault (Regatta's own
-    /// repository), so that a runner can fetch them. Skips a commit that none of the user's copies
-    /// has.
+    /// Imports into the vault (Regatta's own repository) the commit of each submodule in `commit`,
+    /// so that a runner can fetch it. Skips a submodule's commit if none of the user's copies has
+    /// it.
     pub(crate) fn import_submodules(
         &self,
         repo: &ProjectRepo,

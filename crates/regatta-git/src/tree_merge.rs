@@ -3,10 +3,14 @@
 //!
 //! This module handles only merges with one possible result: for every name, at most one side
 //! differs from the base, or both sides made the same edit. A directory that differs on both sides
-//! is merged recursively. Git must handle all other cases, because git also searches for renames: a
-//! file that both sides edited differently, a file that one side edited and the other side moved, a
-//! name that both sides created, and a file that both sides removed or moved. So the result is
-//! always exactly the result of git. `tests/git/tree_merge.rs` compares the results.
+//! is merged recursively. So the result is always exactly the result of git.
+//! `tests/git/tree_merge.rs` compares the results.
+//!
+//! Git must handle all other cases, because git also searches for renames:
+//! - a file that both sides edited differently
+//! - a file that one side edited and the other side moved
+//! - a name that both sides created
+//! - a file that both sides removed or moved
 
 use std::collections::BTreeMap;
 

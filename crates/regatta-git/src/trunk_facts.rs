@@ -15,8 +15,8 @@ use crate::{GitAdapter, errors};
 /// Further replacements are not followed.
 const MAX_REPLACEMENTS: usize = 100;
 
-/// The largest number of the trunk's newest commits that are searched for the commit of a landing
-/// (finished work of one task).
+/// The number of the trunk's newest commits among which the commit of a landing (finished work of
+/// one task) is searched. Older commits are not searched.
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {

@@ -318,7 +318,7 @@ fn uses_lfs_filter(rules: &[u8]) -> bool {
         })
 }
 
-/// Metadata of some files and directories of a repository that changes when the repository is
+/// Metadata of some files and directories of a repository. The values change when the repository is
 /// replaced, moved or reconfigured.
 pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
 

@@ -1,9 +1,12 @@
 //! Manages the vault. This is Regatta's own bare git repository of a project.
 //!
-//! The vault contains the trunk as it was last fetched from the user's repository
-//! (`refs/regatta/trunk`), the base commits of the workspaces (`refs/regatta/base/<attempt>`) and
-//! all stored work of agents (`refs/regatta/keep/…`). The vault has its own copies of all objects,
-//! so it loses nothing when commits in the user's repository are removed or rewritten.
+//! The vault contains:
+//! - the trunk as it was last fetched from the user's repository (`refs/regatta/trunk`)
+//! - the base commits of the workspaces (`refs/regatta/base/<attempt>`)
+//! - all stored work of agents (`refs/regatta/keep/…`)
+//!
+//! The vault has its own copies of all objects, so it loses nothing when commits in the user's
+//! repository are removed or rewritten.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +16,8 @@ use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo};
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// The ref in the vault (Regatta's own repository) that names the commit of the user's trunk that
-/// was fetched last. Moving this ref does not move the user's trunk.
+/// The ref in the vault (Regatta's own repository) that names the newest fetched commit of the
+/// user's trunk. Moving this ref does not move the user's trunk.
 pub(crate) const TRUNK_REF: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
@@ -31,8 +34,8 @@ pub(crate) fn kept_trunk_ref(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
-/// The number of commits before the new trunk in which the old trunk is searched without starting
-/// git.
+/// The number of the new trunk's newest commits among which the old trunk is searched without
+/// starting git.
 const MAX_NEAR_COMMITS: usize = 16;
 
 /// Returns git's option for creating a repository whose object ids have the same length as `id`.
@@ -119,10 +122,10 @@ impl GitAdapter {
                     return Ok(tip);
                 }
                 // The commits that Regatta landed were created in this vault (Regatta's own
-                // repository), so they need not be fetched. If the marker shows that a fetch was
-                // interrupted by a power cut, everything is fetched again, because the vault may
-                // contain a commit without the commit's files (git writes a small number of objects
-                // one by one, commits first).
+                // repository), so they need not be fetched. But git writes a small number of
+                // objects one by one, commits first, so an interrupted fetch may leave a commit
+                // without its files. If the marker shows that a power cut interrupted a fetch,
+                // everything is fetched again.
                 let marker = self.layout.fetch_marker(&vault);
                 if !marker.exists()
                     && self
@@ -151,9 +154,9 @@ impl GitAdapter {
             })
     }
 
-    /// If somebody rewrote the trunk, returns a command for `git update-ref` that creates a ref for
-    /// the old trunk, because landed commits must stay stored even if the user's trunk no longer
-    /// contains them (invariant Q3). Otherwise returns an empty string.
+    /// Returns a command for `git update-ref` that creates a ref for the trunk's old commit, if
+    /// somebody rewrote the trunk. Landed commits must stay stored even if the user's trunk no
+    /// longer contains them (invariant Q3). Returns an empty string if nobody rewrote the trunk.
     fn keep_rewritten_trunk(
         &self,
         vault: &Path,

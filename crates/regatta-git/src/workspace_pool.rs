@@ -2,14 +2,15 @@
 //! later attempts can reuse them. Reuse saves time: a directory of 10,000 files that differs from
 //! the next base commit in ten files is updated by writing ten files.
 //!
-//! Five rules ensure that nothing of the earlier agent remains (invariant S5). A workspace is put
-//! into the pool only with a proof that its contents are stored elsewhere. The workspace's `.git`
-//! is deleted, and a new `.git` is created. Everything that the base commit does not track is
-//! removed, including ignored files. Each tracked file is compared with Regatta's own index (by
-//! size, inode and times, because an agent cannot choose a file's change time), and is written
-//! again if it differs, or if it has a second hard link, an unusual mode or extended attributes.
-//! Each directory gets its ordinary mode back, and a workspace with a directory whose extended
-//! attributes new files would inherit is not reused.
+//! Five rules ensure that nothing of the earlier agent remains (invariant S5):
+//! 1. A workspace is put into the pool only with a proof that its contents are stored elsewhere.
+//! 2. The workspace's `.git` is deleted, and a new `.git` is created.
+//! 3. Everything that the base commit does not track is removed, including ignored files.
+//! 4. Each tracked file is compared with Regatta's own index by size, inode and times, because an
+//!    agent cannot choose a file's change time. The file is written again if it differs, or if it
+//!    has a second hard link, an unusual mode or extended attributes.
+//! 5. Each directory gets its ordinary mode back. A workspace is not reused if new files in one of
+//!    its directories would inherit extended attributes.
 //!
 //! Every step may be interrupted by a crash. While a directory is being cleaned or taken from the
 //! pool, its name starts with a dot. Directories with such names are deleted when the daemon first

@@ -1,12 +1,12 @@
 //! Checks a whole store for damage, makes an exact copy (D7), and restores such a copy.
 //!
-//! A restored store must never assign a revision (event number) or token a second time (L2). The
-//! restored store therefore continues far above every number that it may have assigned: 2^32 above
-//! the revision of the backup or of the replaced store, whichever is higher, and another 2^32 for
-//! each store that was replaced earlier, in case none of them can be read. The events then have a
-//! gap, which is recorded in the table `gaps`, so that [`check_store`] can tell the gap from a loss
-//! of events. The fleet clock (which counts only while a daemon runs) does not go back either, but
-//! continues from the later time of the two stores.
+//! A restored store must never assign a revision (event number) or a fencing token a second time
+//! (L2). Its numbers therefore continue far above every number that was assigned before: 2^32 above
+//! the revision of the backup or of the replaced store, whichever is higher. Another 2^32 is added
+//! for each store that was replaced earlier, because perhaps none of these stores can be read. The
+//! events then have a gap. The table `gaps` records the gap, so that [`check_store`] can tell the
+//! gap from a loss of events. The fleet clock (which counts only while a daemon runs) does not go
+//! back either, but continues from the later time of the two stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,8 +30,8 @@ use crate::{deferred_rows, open, schema, store_files};
 /// that was assigned before.
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
-/// Checks the whole store for damage (D3): SQLite's pages, indexes and references, that no event is
-/// missing, and that every row can be read.
+/// Checks the whole store for damage (D3): checks SQLite's pages, indexes and references, then
+/// checks that no event is missing and that every row can be read.
 pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
     let unreadable = check_and_list_unreadable(connection)?;
     if unreadable.is_empty() {
@@ -41,8 +41,8 @@ pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
     }
 }
 
-/// Checks the store like [`check_store`], but returns rows and events that cannot be read in place
-/// of an error, because a store works without them (D11).
+/// Checks the store like [`check_store`], but returns no error for rows and events that cannot be
+/// read, because a store works without them (D11). Returns a list of them instead.
 fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     open::run_sqlite_check(connection, "integrity_check")?;
     let orphan_table: Option<String> = {
@@ -119,8 +119,8 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
     Ok(unreadable)
 }
 
-/// Copies the store as of the last commit to a new file. The file exists either completely or not
-/// at all.
+/// Copies the store as of the last transaction to a new file. The file exists either completely or
+/// not at all.
 pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
     let to_error = |cause| StoreFault::Reported(errors::io_error("write the backup", to, &cause));
     if to.try_exists().map_err(to_error)? {

@@ -1,16 +1,18 @@
-//! Copies SQLite's write-ahead log into the store file, in a separate thread beside the commits.
+//! Copies SQLite's write-ahead log into the store file in a separate thread, so that the threads
+//! that store changes need not do so.
 //!
-//! SQLite itself would copy the log in the commit that makes it too long, and all callers of that
-//! commit would wait for thousands of pages. Here a thread copies the pages and chooses the moment.
-//! Commits in quick succession need the disk themselves, so the thread waits for a quiet moment
-//! unless the log is long. Few pages are added to the log while the thread copies. The next commit
-//! copies these pages, and then the log starts again from its beginning. If the thread cannot keep
-//! up, a commit copies everything itself.
+//! SQLite itself would copy the log at the end of the transaction that makes the log too long, and
+//! all callers of that transaction would wait for thousands of pages. Here a thread copies the
+//! pages and chooses the moment. Transactions in quick succession need the disk themselves, so the
+//! thread waits for a quiet moment unless the log is long. While the thread copies, transactions
+//! add a few pages to the log. The next transaction copies these pages, and then the log starts
+//! again from its beginning. If the thread cannot keep up, a transaction copies everything itself.
 //!
-//! A commit is as durable in the log as in the store file. But the log can be lost on its own:
+//! A transaction is as durable in the log as in the store file. But the log can be lost on its own:
 //! somebody may copy the store without the log, or delete the log. So the thread also copies the
-//! log whenever no commits have arrived for a while, and keeps the store's mark (`mark.rs`) up to
-//! date. The mark names the log while commits may be in the log alone.
+//! log whenever no transactions have arrived for a while. It also keeps the store's mark
+//! (`mark.rs`) up to date, a file that says up to which event the store must be complete. The mark
+//! names the log while the log may have changes that the store file lacks.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -36,11 +38,11 @@ pub(crate) struct LogLimits {
     /// The length of the write-ahead log from which the thread copies the log in the next quiet
     /// moment.
     quiet_copy_pages: c_int,
-    /// The length of the write-ahead log from which the thread copies the log even if commits
+    /// The length of the write-ahead log from which the thread copies the log even if transactions
     /// follow each other closely.
     forced_copy_pages: c_int,
-    /// The length of the write-ahead log from which a commit copies the log itself, because the
-    /// thread cannot keep up.
+    /// The length of the write-ahead log from which a transaction copies the log itself, because
+    /// the thread cannot keep up.
     commit_copy_pages: c_int,
 }
 
@@ -54,35 +56,35 @@ impl LogLimits {
 }
 
 /// The largest number of pages of SQLite's write-ahead log that the copying thread may leave for a
-/// commit to copy.
+/// transaction to copy.
 const MAX_LEFT_PAGES: c_int = 48;
 /// The number of times that the copying thread tries to leave at most [`MAX_LEFT_PAGES`].
 const MAX_COPY_TRIES: usize = 6;
-/// The time that decides whether a moment is quiet: at most [`MAX_COMMITS_IN_WINDOW`] commits may
-/// happen in this time.
+/// The time over which transactions are counted. The moment is quiet if at most
+/// [`MAX_COMMITS_IN_WINDOW`] transactions happened in this time.
 const QUIET_WINDOW: Duration = Duration::from_millis(20);
-/// The largest number of commits in [`QUIET_WINDOW`] for a moment to count as quiet.
+/// The largest number of transactions in [`QUIET_WINDOW`] for a moment to count as quiet.
 const MAX_COMMITS_IN_WINDOW: u64 = 4;
 
-/// The time without a commit after which SQLite's whole write-ahead log is copied into the store
-/// file.
+/// The time without a transaction after which SQLite's whole write-ahead log is copied into the
+/// store file.
 const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
 /// The interval at which the mark (the file that says up to which event the store must be complete)
-/// is written while commits arrive.
+/// is written while transactions arrive.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The state that the thread that copies SQLite's write-ahead log shares with the threads that
-/// commit.
+/// The state that is shared by the thread that copies SQLite's write-ahead log and the threads that
+/// store changes.
 #[derive(Debug)]
 struct State {
     limits: LogLimits,
     stage: AtomicU8,
-    /// The length of the write-ahead log in pages after the last commit.
+    /// The length of the write-ahead log in pages after the last transaction.
     pages: AtomicI32,
     commits: AtomicU64,
-    /// The revision (event number) of the last commit that has returned.
+    /// The revision (event number) after the last completed transaction.
     revision: AtomicU64,
-    /// True if the copying thread sleeps until the next commit wakes it.
+    /// True if the copying thread sleeps until the next transaction wakes it.
     is_sleeping: AtomicBool,
 }
 
@@ -101,7 +103,7 @@ impl State {
     const IDLE: u8 = 0;
     /// SQLite's write-ahead log is long, so the thread should copy the log, or is copying it.
     const COPY_REQUESTED: u8 = 1;
-    /// The thread has copied all but a few pages of SQLite's write-ahead log. The next commit
+    /// The thread has copied all but a few pages of SQLite's write-ahead log. The next transaction
     /// copies the rest.
     const NEARLY_COPIED: u8 = 2;
     const ENDED: u8 = 3;
@@ -118,8 +120,8 @@ impl State {
             .is_ok()
     }
 
-    /// Returns whether the thread may copy SQLite's write-ahead log now: only few commits happened
-    /// since the number of commits was `before`, or the log is too long to wait.
+    /// Returns whether the thread may copy SQLite's write-ahead log now: only few transactions
+    /// happened since their number was `before`, or the log is too long to wait.
     fn is_quiet_since(&self, before: u64) -> bool {
         self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
             || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
@@ -131,9 +133,10 @@ impl State {
 pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    /// The file to which every commit writes its revision (event number). `None` if the file could
-    /// not be opened. In that case only the mark (the file that says up to which event the store
-    /// must be complete) can show a loss of commits, and the mark may be a few commits old.
+    /// The file into which the revision (event number) is written after every transaction. `None`
+    /// if the file could not be opened. In that case only the mark (the file that says up to which
+    /// event the store must be complete) can show that changes were lost, and the mark may be a few
+    /// transactions old.
     reached: Option<ReachedFile>,
 }
 
@@ -155,8 +158,8 @@ impl Checkpointer {
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
                 tracing::warn!(
-                    "could not open the file beside the store {} that records its last commit, so \
-                    the loss of the very last commits may go unnoticed: {error}",
+                    "could not open the file that records the last change of the store {}, so \
+                    the loss of the very last changes may go unnoticed: {error}",
                     path.display()
                 )
             })
@@ -183,8 +186,8 @@ impl Checkpointer {
         Ok(checkpointer)
     }
 
-    /// Records the revision (event number) of a commit that has returned, so that the mark (the
-    /// file that says up to which event the store must be complete) may name it from now on.
+    /// Records the revision (event number) of a completed transaction, so that the mark (the file
+    /// that says up to which event the store must be complete) may name this revision from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -193,8 +196,8 @@ impl Checkpointer {
             .map(|reached| reached.record(revision))
         {
             tracing::debug!(
-                "could not record revision {revision} in the file that detects lost commits, so \
-                the loss of that commit may go unnoticed: {error}"
+                "could not record the last event {revision} in the file beside the store, so the \
+                loss of this event may go unnoticed: {error}"
             );
         }
     }
@@ -208,7 +211,7 @@ impl Drop for Checkpointer {
             if thread.join().is_err() {
                 tracing::error!(
                     "the thread that copies SQLite's write-ahead log into the store file panicked; \
-                    no commit is lost, because commits stay in the log"
+                    no change is lost, because the changes stay in the log"
                 );
             }
         }
@@ -226,8 +229,8 @@ fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
 }
 
 /// Wakes the thread that copies SQLite's write-ahead log, or copies the log here, depending on the
-/// length of the log. SQLite calls this function after each commit. Errors are only logged, because
-/// the commit has already succeeded.
+/// length of the log. SQLite calls this function after each transaction. Errors are only logged,
+/// because the transaction has already succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);
@@ -237,8 +240,8 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     if pages >= state.limits.commit_copy_pages || state.is_at_stage(State::NEARLY_COPIED) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
             tracing::debug!(
-                "a commit could not copy SQLite's write-ahead log into the store file, so the log \
-                keeps growing until a copy succeeds: {error}"
+                "could not copy SQLite's write-ahead log into the store file after a change, so \
+                the log keeps growing until a copy succeeds: {error}"
             );
         }
         state.change_stage(State::NEARLY_COPIED, State::IDLE);
@@ -293,8 +296,8 @@ struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
     /// True if the mark (the file that says up to which event the store must be complete) says that
-    /// the store file itself contains every commit. `commits` is the number of commits at the time
-    /// when the mark was written.
+    /// the store file itself contains every change. `commits` is the number of transactions at the
+    /// time when the mark was written.
     is_complete: bool,
     commits: u64,
     last_written: Instant,
@@ -310,9 +313,9 @@ impl MarkKeeper<'_> {
             return;
         }
         if self.is_complete {
-            // This is the first commit after a quiet time. From now on commits may be only in the
-            // write-ahead log, so the mark (the file that says up to which event the store must be
-            // complete) must name the log.
+            // This is the first transaction after a quiet time. From now on the write-ahead log may
+            // have changes that the store file lacks, so the mark (the file that says up to which
+            // event the store must be complete) must name the log.
             self.write_mark_with_log(state);
         }
         thread::park_timeout(IDLE_BEFORE_FULL_COPY);
@@ -331,19 +334,19 @@ impl MarkKeeper<'_> {
                 self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a commit prevented a complete copy of the write-ahead log. The next quiet
-            // moment tries again.
+            // A reader or a transaction prevented a complete copy of the write-ahead log. The next
+            // quiet moment tries again.
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(
-                    "could not copy SQLite's write-ahead log into the store file while no commits \
+                    "could not copy SQLite's write-ahead log into the store file while no changes \
                     arrived, trying again at the next quiet moment: {error}"
                 )
             }
         }
     }
 
-    /// Sleeps until the next commit, or until the store is closed.
+    /// Sleeps until the next transaction, or until the store is closed.
     fn sleep_until_commit(&self, state: &State) {
         state.is_sleeping.store(true, SeqCst);
         if state.commits.load(SeqCst) == self.commits
@@ -356,13 +359,14 @@ impl MarkKeeper<'_> {
     }
 
     /// Writes a mark (the file that says up to which event the store must be complete) that names
-    /// the store's revision (event number) and the write-ahead log that may contain commits.
+    /// the store's revision (event number) and the write-ahead log, which may have changes that the
+    /// store file lacks.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
             tracing::warn!(
-                "could not read the header of SQLite's write-ahead log, so the file that detects \
-                lost commits does not name the log: {error}"
+                "could not read the header of SQLite's write-ahead log, so the file that says up \
+                to which event the store must be complete does not name the log: {error}"
             );
             None
         });
@@ -433,7 +437,7 @@ mod tests {
             }
         }
 
-        /// Commits about this many pages, always the same ones.
+        /// Commits a transaction with about this many pages, always the same pages.
         fn commit(&self, pages: i64) {
             let put = "INSERT OR REPLACE INTO heap VALUES (1, randomblob(?1 * 4096))";
             self.writer.execute(put, [pages]).unwrap();
@@ -447,8 +451,8 @@ mod tests {
                 .0
         }
 
-        /// Waits until the log reaches a stage. `what` describes the stage. The time limit only
-        /// detects that the stage never comes.
+        /// Waits until the log reaches a stage. `expectation` describes the stage. The time limit
+        /// only detects that the stage never comes.
         fn wait_for(&self, stage: u8, expectation: &str) {
             let state = &self.checkpoints.state;
             let deadline = Instant::now() + Duration::from_secs(60);
@@ -470,8 +474,8 @@ mod tests {
             while store.checkpoints.state.is_at_stage(State::IDLE) {
                 store.commit(25);
             }
-            // No commit follows, so the thread copies, and the next commit copies the few remaining
-            // pages.
+            // No transaction follows, so the thread copies, and the next transaction copies the few
+            // remaining pages.
             store.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
             store.commit(2);
             assert!(

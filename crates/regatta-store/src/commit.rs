@@ -1,7 +1,7 @@
 //! Writes a batch in one transaction. Only the statements in this module write rows.
 //!
 //! Every claim (lease on files) of every agent is stored through this code, so the code must be
-//! fast: SQL statements are prepared once, and JSON is written into one buffer that is reused.
+//! fast. SQL statements are prepared once, and JSON is written into one buffer that is reused.
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ use crate::errors::{self, StoreFault};
 use crate::load::decode_row;
 use crate::{event_log, message_index};
 
-/// Returns the revision (event number) of the last commit, and the revision up to which rows are
-/// written. The revision of the last commit is the number of the last event, or the number that a
-/// restore has set.
+/// Returns two revisions (event numbers): the revision of the store, and the revision up to which
+/// rows are written. The revision of the store is the number of the last event, or the number that
+/// a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -33,8 +33,8 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Checks that a store still has the revision (event number) that this process's last commit gave
-/// it. Another revision means that another process wrote to the store.
+/// Checks that the store's revision (event number) is still the one that this process's last
+/// transaction wrote. Another revision means that another process wrote to the store.
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
@@ -61,8 +61,8 @@ pub(crate) fn check_revision(
 /// buffer that is reused.
 ///
 /// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
-/// SQLite rolls the commit back, and the next commit overwrites the rolled-back data. But if the
-/// machine stops in between, the next start may find the commit complete.
+/// SQLite rolls the transaction back, and the next transaction overwrites the rolled-back data. But
+/// if the machine stops in between, the next start may find the transaction complete.
 pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
@@ -88,8 +88,8 @@ pub(crate) fn commit_batch(
         writer.write_meta(&batch.meta)?;
     }
     let committed = transaction.commit();
-    // A commit that returned an error may have been stored anyway. In that case its rows must count
-    // as deferred or written.
+    // A transaction that returned an error may have been stored anyway. In that case its rows must
+    // count as deferred or written.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)

@@ -1,12 +1,12 @@
 //! Defers writing the rows of tasks, claims (leases on files) and so on until after their events
 //! were stored.
 //!
-//! The events alone make a commit durable. The rows follow from the events and can be computed
-//! again from the events (D4). Under load a row changes several times within a few commits, so rows
-//! are written only when many of them can be written at once. With little load, rows are written at
-//! once. The `meta` row says up to which event the rows are written. Before rows are read, the
-//! deferred rows are written. When a store is opened whose daemon was killed, its deferred rows are
-//! computed from the events.
+//! A transaction is durable as soon as its events are stored. The rows follow from the events and
+//! can be computed again from the events (D4). Under load a row changes several times within a few
+//! transactions, so rows are written only when many of them can be written together. With little
+//! load, rows are written immediately. The `meta` row says up to which event the rows are written.
+//! Before rows are read, the deferred rows are written. When a store is opened whose daemon was
+//! killed, its deferred rows are computed from the events.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -23,18 +23,18 @@ use crate::{commit, load};
 /// The limits that decide whether rows are deferred (written later than their events).
 #[derive(Clone, Copy, Debug)]
 pub struct DeferralLimits {
-    /// The smallest number of changed rows with which a commit may defer its rows (write them later
-    /// than their events). A commit that changes fewer rows writes its rows at once, together with
-    /// all deferred rows.
+    /// The smallest number of changed rows with which a transaction may defer its rows (write them
+    /// later than their events). A transaction that changes fewer rows writes its rows immediately,
+    /// together with all deferred rows.
     pub min_rows_to_defer: usize,
     /// The largest number of rows that may be deferred (written later than their events).
     pub max_deferred_rows: usize,
 }
 
 impl DeferralLimits {
-    /// With these values, commits of only a few callers never defer rows (write them later than
-    /// their events), and writing the largest number of deferred rows takes about as long as two
-    /// commits.
+    /// With these values, transactions of only a few callers never defer rows (write them later
+    /// than their events), and writing the largest number of deferred rows takes about as long as
+    /// two transactions.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
@@ -299,8 +299,8 @@ mod tests {
         assert!(deferred.can_defer(&commit(12, MAX_DEFERRED_EVENTS, 3)));
     }
 
-    /// D1: a commit with deferred rows is in the log. When a reader asks for its rows, they are
-    /// written to their tables.
+    /// D1: a transaction with deferred rows is in the log. When a reader asks for its rows, they
+    /// are written to their tables.
     #[test]
     fn d1_deferred_rows_are_in_the_log_and_written_before_a_read() {
         let directory = tempfile::tempdir().unwrap();

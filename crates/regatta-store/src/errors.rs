@@ -225,23 +225,22 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that differs from its mark (the file that says up to which event
-/// the store must be complete): the file is another store, or the store has not reached the
-/// revision (event number) that the mark names (D10).
+/// Returns the error for a store that differs from its mark (D10). The mark is a file that says up
+/// to which event the store must be complete. `mismatch` says how the store differs.
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
-                "the store {store} is at revision {found}, but the fleet had reached {expected}, \
-                 so the store is an old copy, or its log was lost"
+                "the store {store} ends at event {found}, but event {expected} had already been \
+                 stored, so the store is an old copy, or its log was lost"
             ),
             format!("put {store} and {store}-wal back as they were"),
         ),
         MarkMismatch::LogMissing => (
             format!(
-                "the log {store}-wal is missing or not this store's, and the last changes were in \
-                that log"
+                "the log {store}-wal contained the last changes, but is missing or belongs to \
+                another store"
             ),
             format!("put {store}-wal back as it was"),
         ),
@@ -250,7 +249,7 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::OtherStore => (
-            format!("the store {store} is not the one of the fleet that ran in this directory"),
+            format!("the store {store} is not the one that was used in this directory before"),
             format!("put {store} and {store}-wal back as they were"),
         ),
     };
@@ -347,8 +346,8 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
     store_error(
         "second_writer",
         format!(
-            "another program wrote to the store {}: the store is at revision {stored} instead of \
-            {expected}, so nothing was recorded",
+            "another program wrote to the store {}: the last event has the number {stored} instead \
+            of {expected}, so nothing was recorded",
             path.display()
         ),
         "only one daemon may use a store: stop the other daemon (regatta down), then start this \
@@ -360,8 +359,8 @@ pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
     store_error(
         "io",
         format!(
-            "Regatta tried to store an event with revision {found}, but the next event must have \
-            revision {expected}"
+            "Regatta tried to store an event with the number {found}, but the next event must have \
+            the number {expected}"
         ),
         REPORT_BUG_HINT,
     )

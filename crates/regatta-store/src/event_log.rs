@@ -1,9 +1,9 @@
 //! Converts events to rows of the table `events` and back.
 //!
-//! Events of the same moment share a row, so that a commit of sixty-four claims (leases on files)
-//! writes one row instead of sixty-four. A row has the revision (event number) of its last event. A
-//! row with one event has the format of schema 1, in which the author has a column. In a row with
-//! several events, each event is stored with its author.
+//! Events of the same moment share a row, so that a transaction that grants sixty-four claims
+//! (leases on files) writes one row instead of sixty-four. A row has the revision (event number) of
+//! its last event. A row with one event has the format of schema 1, in which the author has a
+//! column. In a row with several events, each event is stored with its author.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -138,7 +138,7 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         .checked_sub(events.len() as u64)
         .map(|before| before + 1);
     let Some(first) = first.filter(|_| !events.is_empty()) else {
-        let reason = "the row holds no events, or more than there were";
+        let reason = "the row has no events, or more events than its number allows";
         return Ok(vec![recorded(last, Err(reason.into()))]);
     };
     Ok((first..)

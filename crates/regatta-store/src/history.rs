@@ -1,10 +1,9 @@
 //! Reads the store through a few connections that cannot write. Any thread may use these
 //! connections.
 //!
-//! Each query sees the state after one commit. A reader takes no lock for which the writer waits,
-//! except while the reader writes deferred rows (see `deferred_rows.rs`). While a reader reads,
-//! SQLite's write-ahead log cannot start again from its beginning, so every read in this module is
-//! short.
+//! Each query sees the state after a complete transaction. A reader makes the writer wait only
+//! while the reader writes deferred rows (see `deferred_rows.rs`). While a reader reads, SQLite's
+//! write-ahead log cannot start again from its beginning, so every read in this module is short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -304,8 +303,8 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
     let mut conditions = String::new();
-    // The text of each message is compared, unless the chosen index is the word index, which
-    // contains only messages with the right words.
+    // The text of each message is compared, unless the chosen index is the word index, which finds
+    // only messages with the right words.
     let mut text_filter = filter.text.as_ref();
     for (nth, source) in sources.into_iter().enumerate() {
         let IndexSource {

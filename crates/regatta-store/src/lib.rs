@@ -1,4 +1,4 @@
-//! Stores everything that one daemon manages (the fleet) in a SQLite file: stores commits, loads
+//! Stores everything that one daemon manages (the fleet) in a SQLite file: stores changes, loads
 //! the board (the state of all unfinished work) at the start, and reads the history.
 //!
 //! The store keeps whole rows and does not know their meaning. The store's contract is

@@ -17,7 +17,7 @@ use crate::errors::StoreFault;
 use crate::event_log;
 
 /// Reads the board (the state of all unfinished work) and the uncompleted effects (outside actions
-/// such as starting a program), both as of the last commit.
+/// such as starting a program), both as of the last transaction.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();

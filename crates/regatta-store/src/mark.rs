@@ -1,15 +1,15 @@
-//! The mark: a small file beside a store that says which revision (the number of the last event)
-//! the store must have reached (D10).
+//! The mark: a small file beside a store that names a revision (event number). The store must be
+//! complete up to this event (D10).
 //!
 //! SQLite cannot tell a store that lost its write-ahead log from a store in which nothing happened.
-//! The mark can tell them apart. The mark names the store, a revision that the store must have
-//! reached, and the log, as long as commits may be only in the log. The thread of `checkpoint.rs`
-//! writes the mark beside the commits and never as part of a commit, so the mark is always a little
-//! older than the store and never newer.
+//! The mark can tell them apart. The mark names the store and a revision that the store must have
+//! reached. It also names the log while the log may have changes that the store file lacks. The
+//! thread of `checkpoint.rs` writes the mark after changes were stored, and never as part of a
+//! transaction. The mark may therefore be a little older than the store, but is never newer.
 //!
-//! The commits since the last mark are recorded by [`ReachedFile`], a second file that every commit
-//! overwrites without waiting for the disk. This second file is correct even after the daemon was
-//! killed. After a power cut the second file may be too old, and then only the mark counts.
+//! [`ReachedFile`] is a second file, which records the changes since the last mark. Every
+//! transaction overwrites this file without waiting for the disk. The file is correct even after
+//! the daemon was killed. After a power cut the file may be too old, and then only the mark counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -25,8 +25,9 @@ use crate::wal::LogState;
 use crate::{commit, store_files};
 
 /// The largest number of times that the write-ahead log may have started again since the mark (the
-/// file that says up to which event the store must be complete) named the log. The number of the
-/// log rises by one at each restart, while the log of another store has a random number.
+/// file that says up to which event the store must be complete) named the log. The log's salt (its
+/// identifying number) rises by one at each restart, while the log of another store has a random
+/// salt.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
 /// The contents of the mark, a file beside the store that says up to which event the store must be
@@ -37,8 +38,8 @@ pub(crate) struct HighWaterMark {
     pub(crate) store: String,
     /// A revision (event number) that the store must have reached.
     pub(crate) revision: u64,
-    /// The first salt (the identifying number) of the write-ahead log, if commits may be in the log
-    /// alone. `None` means that the store file contains all commits.
+    /// The first salt (the identifying number) of the write-ahead log, if the log may have changes
+    /// that the store file lacks. `None` means that the store file contains all changes.
     pub(crate) log: Option<u32>,
 }
 
@@ -54,7 +55,7 @@ pub(crate) enum MarkMismatch {
     OlderStore { found: u64, expected: u64 },
     /// The store's write-ahead log is missing, or belongs to another store.
     LogMissing,
-    /// The write-ahead log is damaged, so commits in it cannot be read.
+    /// The write-ahead log is damaged, so stored changes in it cannot be read.
     BrokenLog,
 }
 
@@ -111,9 +112,8 @@ pub(crate) fn mark_file(path: &Path) -> PathBuf {
 }
 
 /// Reads the mark (the file that says up to which event the store must be complete) of the store at
-/// `path`. Returns `None` if there is no mark, as for stores of older versions. The revision (event
-/// number) in the result is the highest revision that the mark or the [`ReachedFile`] says was
-/// reached.
+/// `path`. Returns `None` if there is no mark, as for stores of older versions. The result has the
+/// higher of two revisions (event numbers): the one in the mark and the one in the [`ReachedFile`].
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
@@ -127,8 +127,8 @@ pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError
     Ok(Some(mark))
 }
 
-/// The file beside a store with the revision (event number) of its last commit. The file has a
-/// fixed length, and every commit overwrites its content.
+/// A file beside a store that contains the store's last revision (event number). The file has a
+/// fixed length, and every transaction overwrites its content.
 #[derive(Debug)]
 pub(crate) struct ReachedFile {
     file: File,
@@ -155,8 +155,8 @@ impl ReachedFile {
         Ok(reached)
     }
 
-    /// Records the revision (event number) of a commit. Recording is fast, because the write is not
-    /// synced to the disk.
+    /// Writes the revision (event number) of a transaction into the file. This is fast, because the
+    /// write is not synced to the disk.
     pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
         self.file
             .write_all_at(self.file_content(revision).as_bytes(), 0)
@@ -212,8 +212,8 @@ pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Resul
         .map_err(|cause| errors::io_error("write the file", &mark_file(path), &cause).into())
 }
 
-/// Returns an error if the store is not the one that its mark (the file that says up to which event
-/// the store must be complete) describes, or has not reached the mark's revision (event number).
+/// Compares the store with its mark (the file that says up to which event the store must be
+/// complete). Returns an error if they differ, for example because the store ends too early.
 pub(crate) fn verify_mark(
     connection: &Connection,
     path: &Path,

@@ -106,8 +106,8 @@ pub(crate) fn unindex_message(db: &Connection, message: &Message) -> Result<(), 
 }
 
 /// Adds the messages of an older store to the indexes. The rows of these messages do not name the
-/// thread, but the thread can be computed from the messages to which they reply, because a reply
-/// always comes after its message.
+/// thread. But a reply always comes after the message to which it replies, so the thread can be
+/// computed from the replies.
 pub(crate) fn index_all_messages(db: &Connection) -> Result<(), StoreFault> {
     let mut roots: BTreeMap<MessageId, MessageId> = BTreeMap::new();
     let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;

@@ -6,10 +6,9 @@
 //!
 //! Every open reads the file's header, the application id, the schema's number and all declarations
 //! of tables and indexes. Only a file of up to [`QUICK_CHECK_BYTES`] also gets SQLite's
-//! `quick_check`, because that check reads every page including the history: a store grows for
-//! ever, and a start must stay quick. In a larger store, damage to the rows of unfinished work is
-//! found by the load that follows each open and reads all of these rows. [`Store::check`] finds all
-//! other damage.
+//! `quick_check`. That check reads every page, including the history, so it would make the start
+//! with a large store slow. The load that follows each open reads all rows of unfinished work, and
+//! finds damage to these rows in a store of any size. [`Store::check`] finds all other damage.
 //!
 //! [`Store::check`]: regatta_engine::ports::store::Store::check
 
@@ -255,7 +254,7 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
     Ok(())
 }
 
-/// Checks the application id and the schema of a store, as they are after the commits in its
+/// Checks the application id and the schema of a store, as they are after the transactions in its
 /// write-ahead log.
 pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let application: i64 =

@@ -56,11 +56,11 @@ CREATE TABLE message_mentions (agent TEXT NOT NULL, message INTEGER NOT NULL REF
 CREATE TABLE events (revision INTEGER PRIMARY KEY, at INTEGER NOT NULL, wall INTEGER NOT NULL, by TEXT NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE outbox (revision INTEGER NOT NULL, nth INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (revision, nth)) STRICT, WITHOUT ROWID;
 
--- Where the log jumps: a restored store goes on far above every number it may have handed out before.
+-- The gaps in the numbers of events. A restored store continues far above every number that it may have assigned.
 CREATE TABLE gaps (last INTEGER PRIMARY KEY, next INTEGER NOT NULL) STRICT;
 ", "
--- Nothing that is there changes, but from here on a row of `events` may hold several (see `log.rs`), and a program
--- that does not know it must not open the store (D6).
+-- No table of an older schema changes. But from this schema on, a row of `events` may contain several events (see
+-- `event_log.rs`). An older program, which does not know this, must not open the store (D6).
 CREATE TABLE approvals (id INTEGER PRIMARY KEY, attempt INTEGER NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX approvals_live ON approvals (live) WHERE live = 1;
 CREATE INDEX approvals_attempt ON approvals (attempt);

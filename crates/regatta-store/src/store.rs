@@ -43,8 +43,8 @@ impl SqliteStore {
             && let Err(fault) = mark::write_complete_mark(&connection, path)
         {
             tracing::warn!(
-                "could not write the file beside the store {} that detects lost commits; the next \
-                update of that file tries again: {fault}",
+                "could not write the file that says up to which event the store {} must be \
+                complete; the next update of that file tries again: {fault}",
                 path.display()
             );
         }
@@ -90,9 +90,10 @@ impl Drop for SqliteStore {
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark (the file that says up to which event the
-        // store must be complete) can name the last commit. Once the mark is written, it does not
-        // matter if closing the store copies the write-ahead log or is interrupted.
+        // From here on there are no transactions, so the mark (the file that says up to which event
+        // the store must be complete) can name the last revision (event number). Once the mark is
+        // written, it does not matter if closing the store copies the write-ahead log or is
+        // interrupted.
         let mark_result = self.with_writer("write the mark of the store", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
@@ -184,7 +185,7 @@ mod tests {
             .unwrap()
     }
 
-    /// D1: a test cannot cut the power, but it can check that every commit waits for the disk.
+    /// D1: a test cannot cut the power, but it can check that every transaction waits for the disk.
     #[test]
     fn d1_every_commit_is_synced() {
         let directory = tempfile::tempdir().unwrap();
@@ -195,8 +196,8 @@ mod tests {
         assert_eq!(pragma::<String>(&store, "journal_mode"), "wal");
     }
 
-    /// D1: on a full disk a refused commit leaves nothing, and the store works again when there is
-    /// space.
+    /// D1: on a full disk a refused transaction leaves nothing, and the store works again when
+    /// there is space.
     #[test]
     fn d1_a_store_that_cannot_grow_refuses_commits_until_it_can() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 //! Reads SQLite's write-ahead log directly as a file, to find out whether it belongs to the store
 //! and is complete.
 //!
-//! SQLite treats a log that is missing, damaged or from another store like an empty log, so commits
-//! could get lost unnoticed. The log's format is documented and does not change: a header of 32
-//! bytes, then frames, each with 24 bytes and one page. Every frame has the two salts (identifying
-//! numbers) of the header, and a checksum over everything before it.
+//! SQLite treats a log that is missing, damaged or from another store like an empty log, so stored
+//! changes could get lost unnoticed. The log's format is documented and does not change: a header
+//! of 32 bytes, then frames, each with 24 bytes and one page. Every frame has the two salts
+//! (identifying numbers) of the header, and a checksum over everything before it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -20,8 +20,8 @@ pub(crate) enum LogState {
     /// The log file has no valid header.
     InvalidHeader,
     /// The log has a valid header. `salt` is the header's first salt, which rises by one each time
-    /// the log starts again. `is_broken` means that complete commits follow a damaged frame, so
-    /// commits are lost.
+    /// the log starts again. `is_broken` means that complete transactions follow a damaged frame,
+    /// so stored changes are lost.
     Present { salt: u32, is_broken: bool },
 }
 
@@ -47,8 +47,8 @@ pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     let salts = &header[16..24];
     skip_whole_frames(&mut log, page, salts, &mut sum)?;
     // After a power cut, one damaged frame may be followed by the last frame of an unfinished
-    // commit. But if two commits follow a damaged frame, at least one of them had been made
-    // durable.
+    // transaction. But if the ends of two transactions follow a damaged frame, at least one of them
+    // had been made durable.
     let is_broken = count_commits(&mut log, page, salts)? >= 2;
     Ok(LogState::Present {
         salt: read_u32(&header, 16),
@@ -114,8 +114,8 @@ fn skip_whole_frames(
     Ok(())
 }
 
-/// Counts the commits of this log from the current position to the end of the file, by the frames
-/// that complete a commit.
+/// Counts the transactions of this log from the current position to the end of the file, by the
+/// frames that complete a transaction.
 fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io::Result<usize> {
     let mut commits = 0;
     let mut head = [0; FRAME_HEADER_BYTES];

@@ -295,8 +295,8 @@ impl FakeProgram {
             .unwrap_or_default()
     }
 
-    /// Returns the attempt for which the workspace was created: an earlier attempt if this one
-    /// continues its work.
+    /// Returns the attempt for which the workspace was created. This is an earlier attempt if the
+    /// program's own attempt continues the work of that attempt.
     fn workspace_attempt(&self) -> AttemptId {
         let name = self
             .launch

@@ -3,8 +3,8 @@
 //! A tree is a map from path to content, and files are merged as a whole: a file that both sides
 //! changed differently is a conflict. The repositories keep their state when an engine ends; the
 //! handle for another [`EngineLife`] uses the same repositories. If the engine breaks a rule of
-//! landing (Q1, Q2, Q5) when it moves a trunk, the move takes place but is recorded as a violation,
-//! and [`FakeGit::assert_no_violations`] fails the test.
+//! landing when it moves a trunk or removes a workspace, the fake still performs the action, but
+//! records a violation. [`FakeGit::assert_no_violations`] lists the rules and fails the test.
 //!
 //! There are no files on disk. Directories are only names, so the engine's own checks `files_exist`
 //! and `content_check` do not work here. Checks by commands work (see [`crate::fake_agents`]).
@@ -291,9 +291,12 @@ impl FakeGit {
         }
     }
 
-    /// Fails the test if a trunk ever moved to a commit that was not checked (Q1), moved although
-    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (lease) on the trunk
-    /// (L6), or if a workspace was removed although some of its content existed nowhere else (Q5).
+    /// Fails the test if the engine ever broke one of these rules:
+    /// - A trunk moves only to a commit that was checked (Q1).
+    /// - A trunk moves only to a descendant of its old commit (Q2).
+    /// - A trunk moves only under a newer claim (lease) on the trunk than before (L6).
+    /// - A landing moves the trunk only once (Q7).
+    /// - A workspace is removed only if all its content also exists elsewhere (Q5).
     pub fn assert_no_violations(&self) {
         let repos = self.lock();
         assert!(repos.violations.is_empty(), "{:?}", repos.violations);

@@ -30,13 +30,13 @@ use regatta_engine::ports::store::{
     first_message_since,
 };
 
-/// The way in which a commit fails.
+/// The way in which a transaction of the store fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitFault {
-    /// The commit fails before anything is stored, as when the disk is full.
+    /// The transaction fails before anything is stored, as when the disk is full.
     BeforeCommit(StoreError),
     /// The batch is stored, but the caller gets an error, as after a crash directly after the
-    /// commit.
+    /// transaction.
     AfterCommit(StoreError),
 }
 
@@ -51,10 +51,10 @@ struct StoredData {
 #[derive(Debug, Default)]
 struct SharedState {
     data: StoredData,
-    /// A failure that is planned: after this many further successful commits, the next one fails in
-    /// this way.
+    /// A failure that is planned: after this many further successful transactions, the next one
+    /// fails in this way.
     next_fault: Option<(usize, CommitFault)>,
-    /// True if every commit fails because the disk is full.
+    /// True if every transaction fails because the disk is full.
     is_full: bool,
     commit_count: usize,
     lag: Option<Lag>,
@@ -81,17 +81,17 @@ impl FakeStore {
         FakeStore::default()
     }
 
-    /// Makes the next commit fail.
+    /// Makes the next transaction fail.
     pub fn fail_next(&self, fault: CommitFault) {
         self.fail_after(0, fault);
     }
 
-    /// Makes a commit fail after `commits` further commits have succeeded.
+    /// Makes a transaction fail after `commits` further transactions have succeeded.
     pub fn fail_after(&self, commits: usize, fault: CommitFault) {
         self.lock().next_fault = Some((commits, fault));
     }
 
-    /// Sets whether every commit fails because the disk is full.
+    /// Sets whether every transaction fails because the disk is full.
     pub fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
@@ -105,7 +105,7 @@ impl FakeStore {
         });
     }
 
-    /// Returns the number of stored commits.
+    /// Returns the number of successful transactions.
     pub fn commit_count(&self) -> usize {
         self.lock().commit_count
     }

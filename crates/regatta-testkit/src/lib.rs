@@ -1,6 +1,8 @@
-//! Helpers for tests: fakes of git, agents' programs, the clock and the store that work in memory;
-//! a set of test cases for every store; a model server with scripted answers; and strict doubles
-//! (imitations) of Slack, GitHub, Linear and Telegram.
+//! Helpers for tests:
+//! - fakes of git, agents' programs, the clock and the store, which work in memory
+//! - a set of test cases for every store
+//! - a model server with scripted answers
+//! - strict doubles (imitations) of Slack, GitHub, Linear and Telegram
 //!
 //! This crate is used only by tests. Nothing here is part of the released program.
 

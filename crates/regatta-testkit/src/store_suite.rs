@@ -2,7 +2,7 @@
 //!
 //! The tests of a store implement [`StoreHarness`], and
 //! `regatta_testkit::store_suite!(make_harness)` creates one `#[test]` for each case. Expected
-//! values are computed from the commits that a case makes, never read from another store.
+//! values are computed from the batches that a case commits, and never read from another store.
 
 mod conversations; // the part of the test history about conversations
 mod history; // queries of the history
@@ -35,8 +35,8 @@ pub trait StoreHarness {
     fn backup_path(&mut self) -> PathBuf;
     /// Opens a backup as a separate store.
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store>;
-    /// Runs `during`. Meanwhile, makes every commit fail after the commit has written rows and
-    /// before the rows are durable.
+    /// Runs `during`. Meanwhile, makes every transaction fail after the transaction has written
+    /// rows and before the rows are durable.
     fn with_failing_commits(&mut self, during: &mut dyn FnMut());
 }
 
@@ -196,8 +196,8 @@ pub fn load_returns_the_committed_state_after_every_commit(harness: &mut dyn Sto
     }
 }
 
-/// Tests D1 and L4: a commit is stored when the call returns, even if the process crashes directly
-/// afterwards.
+/// Tests D1 and L4: a batch is stored when the call that commits the batch returns, even if the
+/// process crashes directly afterwards.
 pub fn d1_l4_acknowledged_commits_survive_a_crash(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     for (nth, step) in all_steps().iter().enumerate() {
@@ -384,7 +384,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
         .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
-    // The opened backup is a complete store, so it also accepts commits.
+    // The opened backup is a complete store, so it also accepts new batches.
     let mut history = HistoryBuilder::default();
     history.board = copy.load().unwrap().board;
     history.run(

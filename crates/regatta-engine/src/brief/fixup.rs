@@ -111,7 +111,7 @@ fn describe_path(conflict: Option<&Conflict>, commit: &str) -> String {
              both contents belong"
         ),
         Some(ConflictKind::Type) => {
-            "a file on one side, a link or a submodule on the other; the trunk's is there"
+            "a file on one side, a link or a submodule on the other; the trunk's version is there"
                 .to_owned()
         }
         Some(ConflictKind::Renamed) => {
@@ -151,8 +151,8 @@ fn describe_ownership_merge(fixup: &Fixup) -> String {
         )
 }
 
-/// Lists the tasks on both sides of the conflict: the agent's own task, then the tasks in `since`
-/// that changed the same files, then the other tasks in `since`.
+/// Lists the tasks on both sides of the conflict: the agent's own task, then the tasks that landed
+/// in the meantime (`since`). Tasks that changed the same files come first.
 fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| {
         other
@@ -197,7 +197,8 @@ fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
         manifest_of(task)
     );
     if same_files.is_empty() {
-        text += "The trunk's side: no task that landed since this work began changed these files\n";
+        text += "The trunk's side: none of the tasks that landed in the meantime changed these \
+                 files\n";
     } else {
         text += "The trunk's side, newest first:\n";
     }

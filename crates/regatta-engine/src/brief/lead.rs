@@ -147,7 +147,7 @@ fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> Str
         .filter_map(|name| board.agents.get(name))
         .collect();
     let workers_at_once = if max_workers == 1 {
-        "one works".to_owned()
+        "at most one works".to_owned()
     } else {
         format!("at most {max_workers} work")
     };

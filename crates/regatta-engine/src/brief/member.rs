@@ -68,9 +68,9 @@ fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str
         text += &format!("- @{} ({rank}){role}\n", team.agent(&teammate.name));
     }
     text += "\n## RULES\n\
-        - Your working directory is your own copy of the repository. Nothing that you change there \
-        lands: work that is to \
-        land is done as a task, in a session of its own that is started for you.\n\
+        - Your working directory is your own copy of the repository. Changes that you make there do \
+        not land: work that should land is done as a task, in a separate session that Regatta \
+        starts for you.\n\
         - Messages for you arrive here by themselves, between two turns. Answer with `msg_send`, \
         or `regatta msg send`.\n";
     if let Some(cwd) = &member.cwd {

@@ -37,7 +37,8 @@ pub(crate) const REGATTA_DIR: &str = ".regatta";
 /// The path of the briefing (the background for the agent), relative to the workspace.
 pub(crate) const BRIEFING_PATH: &str = ".regatta/briefing.md";
 
-/// The largest number of files changed by earlier attempts that a prompt names.
+/// The largest number of files that a prompt names as changed by the previous wave (tasks that ran
+/// at the same time).
 const MAX_FILES_NAMED: usize = 50;
 
 /// Returns the prompt of an attempt as of now. If `is_fresh` is set, also tries to write the
@@ -190,9 +191,9 @@ struct PromptParts<'a> {
 }
 
 /// Returns a task's subject as prompts show it. The subject of a conversation's task is the first
-/// message of an outside person, so a neutral phrase replaces it: the message does not describe
-/// later turns, and a prompt may quote such text only between delimiters that mark it as untrusted
-/// (S14).
+/// message of an outside person, so a neutral phrase replaces it. One reason is that this message
+/// does not describe later turns. The other reason is that a prompt may quote such text only
+/// between delimiters that mark it as untrusted (S14).
 pub(super) fn prompt_subject(task: &Task) -> &str {
     match task.duty {
         Some(TaskDuty::Converse { .. }) => "what people ask for in an outside thread",
@@ -340,8 +341,8 @@ fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&s
     text + &describe_left_out_edits(task)
 }
 
-/// Lists the files that earlier attempts changed outside the task's file patterns, so that those
-/// edits are not part of the work.
+/// Lists the files that earlier attempts changed outside the task's file patterns, and explains
+/// that those edits are not part of the work.
 fn describe_left_out_edits(task: &Task) -> String {
     let escapes = task
         .escapes

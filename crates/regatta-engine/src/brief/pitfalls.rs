@@ -32,7 +32,7 @@ const PITFALLS: &[PitfallRow] = &[
         &[".go"],
         &[
             "Go: an unused import or variable does not compile; run `go build ./...` and `go vet \
-            ./...` before you say done.",
+            ./...` before you report that you are done.",
             "Go: tests of one package share its names; look for a helper before you write another \
             one.",
             "Go: wrap errors with %w where callers compare them, and never drop one silently.",
@@ -42,7 +42,7 @@ const PITFALLS: &[PitfallRow] = &[
         &[".rs", "Cargo.toml"],
         &[
             "Rust: warnings may be errors here; run the project's clippy and rustfmt before you \
-            say done.",
+            report that you are done.",
             "Rust: declare a new module where its parent lists modules, or it is never compiled.",
             "Rust: do not widen a public signature to please one caller; look how the others are \
             called.",

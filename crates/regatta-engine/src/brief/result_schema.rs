@@ -1,4 +1,4 @@
-//! Writes the rules of a prompt about the end of the work, and the format of a result.
+//! Writes the part of a prompt that says how to end the work and how to report its result.
 //!
 //! The way in which Regatta runs an agent decides how the work ends: an agent with Regatta's tools
 //! calls `finish`, any other program writes a result file and exits. In both cases the text of a
@@ -13,8 +13,8 @@ use regatta_core::task::{Expects, Task, TaskDuty};
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// The number of open tasks in a mission (a goal with its tasks) from which a prompt names the
-/// schema file instead of showing the result format.
+/// The smallest number of open tasks in a mission (a goal with its tasks) for which a prompt names
+/// the schema file instead of showing the result format.
 const MIN_WORKERS_FOR_SCHEMA: usize = 5;
 
 const SCHEMA_PATH: &str = ".regatta/result.schema.json";
@@ -91,7 +91,7 @@ const SCHEMA: &str = r#"{
     "type": { "type": "string", "description": "completion" },
     "issue_id": { "type": "string", "description": "the task's number" },
     "status": { "enum": ["done", "not_needed", "blocked", "failed"] },
-    "detail": { "type": "string", "description": "what was done, or what is missing; a report, where one is asked for" },
+    "detail": { "type": "string", "description": "what was done, or what is missing; the whole report if the task asks for a report" },
     "artifacts": { "type": "array", "items": { "type": "string" }, "description": "files worth a look" },
     "learnings": { "type": "array", "items": { "type": "string" }, "description": "facts that help later tasks" },
     "scope_escapes": {
@@ -106,7 +106,7 @@ const SCHEMA: &str = r#"{
       },
       "description": "work that belongs outside the file manifest"
     },
-    "worktree_path": { "type": "string", "description": "where it was done; the workspace, if it is left out" }
+    "worktree_path": { "type": "string", "description": "the directory in which the work was done; without this field, the workspace" }
   },
   "required": ["status", "detail"]
 }

@@ -19,7 +19,7 @@ const MAX_TASKS_NAMED: usize = 12;
 /// The largest number of other working agents that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
 
-/// The largest number of ended tasks, newest first, that are searched for the section HISTORY.
+/// The largest number of ended tasks that are read for the section HISTORY, newest first.
 const MAX_TASKS_SEARCHED: usize = 200;
 
 /// The largest size in bytes of a briefing that becomes part of the prompt. For a longer briefing,
@@ -35,8 +35,8 @@ struct Section {
 
 /// The background that an agent gets for one attempt, as named sections.
 pub(super) struct Briefing {
-    /// The ids of the task and the attempt and the task's subject, for programs that read only the
-    /// briefing and not the prompt.
+    /// The ids of the task and the attempt, and the task's subject. Programs that read only the
+    /// briefing and not the prompt need this title.
     title: String,
     sections: Vec<Section>,
 }

@@ -33,7 +33,7 @@ pub const LEAD_TOOLS: [(&str, &str); 12] = [
     ("task_list", "list the open tasks of the project"),
     (
         "task_assign",
-        "choose the worker of a task; without it, the next free worker takes the task",
+        "choose the worker of a task; otherwise the next free worker takes the task",
     ),
     (
         "task_action",
@@ -51,7 +51,7 @@ pub const LEAD_TOOLS: [(&str, &str); 12] = [
     ("queue", "show which work is about to land"),
     (
         "msg_send",
-        "send a message to another lead, or to the project's channel; `msg_read` reads",
+        "send a message to another lead, or to the project's channel; `msg_read` reads messages",
     ),
     ("mission_finish", "end your mission with a report"),
 ];

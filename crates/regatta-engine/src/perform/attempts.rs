@@ -368,7 +368,8 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .values()
         .any(|attempt| attempt.workspace() == workspace)
     {
-        return report_effect(engine, key, Command::ReportPerformed); // another attempt uses it
+        // Another attempt uses the workspace now.
+        return report_effect(engine, key, Command::ReportPerformed);
     }
     match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),

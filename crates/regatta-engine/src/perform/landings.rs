@@ -331,9 +331,9 @@ fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     settings.style == CommitStyle::Rebase && verifies_every && !is_one_commit
 }
 
-/// Returns the reason why one of the last landing's own commits fails its checks, or `None` if all
-/// of the commits pass. The tree of the last commit is also the merged tree of the whole trial (a
-/// merge that is tested before the trunk moves).
+/// Returns the reason why one of the commits of the trial's last landing fails its checks, or
+/// `None` if all of these commits pass. A trial is a merge that is tested before the trunk moves.
+/// The tree of the last commit is also the merged tree of the whole trial.
 ///
 /// Each commit must pass the project's check commands and the requirements of the tasks ahead in
 /// the queue. The requirements of the landing's own task apply only to the finished work, not to
@@ -411,7 +411,9 @@ fn permanent_rejection(
                 reason: error.to_string(),
             })?;
             if let Some(reason) = guard::never_lands_reason(&changed, &special) {
-                return Ok(Some(format!("merged with what landed since, {reason}")));
+                return Ok(Some(format!(
+                    "merged with the work that landed since, {reason}"
+                )));
             }
         }
         before = &carried.commit;
@@ -537,15 +539,16 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     authorship
 }
 
-/// Returns whether the claim (a lease on the trunk) with the token `fence` still exists. The claim
-/// belongs to the landing queue, or to a person who lent the claim to the queue.
+/// Returns whether the claim (a lease on the trunk) with the fencing token `fence` still exists.
+/// The fencing token is the number of the event that granted the claim. The claim belongs to the
+/// landing queue, or to a person who lent the claim to the queue.
 fn claim_exists(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|claim| claim.token == fence)
 }
 
 /// Performs `Effect::MoveTrunk`: moves the trunk's branch to a commit that has passed its checks,
-/// and reports the result. `fence` is the token of the claim (a lease on the trunk) that permits
-/// the move.
+/// and reports the result. The move needs a claim (a lease) on the trunk. `fence` is the fencing
+/// token of that claim (the number of the event that granted it).
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();

@@ -180,7 +180,7 @@ fn validate_work(
         if !inside_manifest.is_empty() {
             let files: Vec<&str> = inside_manifest.iter().take(5).map(String::as_str).collect();
             let text = format!(
-                "{} was only to read, but changed {}; these changes do not land",
+                "{} was meant only to read files, but changed {}; these changes do not land",
                 attempt.id,
                 files.join(", ")
             );
@@ -276,8 +276,9 @@ fn validate_work(
             let more = more.map_or(String::new(), |more| format!(" and {more} more"));
             // Append the note to the same line, because screens show only the first line of a
             // reason.
-            reason +=
-                &format!("; checked without {names}{more}, held back because outside its manifest");
+            reason += &format!(
+                "; the checks ran without {names}{more}, held back because outside its manifest"
+            );
         }
         return Ok(WorkVerdict::Failed { reason });
     }

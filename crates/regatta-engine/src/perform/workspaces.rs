@@ -33,8 +33,8 @@ pub(super) fn make_ready(
     Ok((workspace, ports))
 }
 
-/// Reserves network ports for the attempt on which no other program listens, and returns
-/// environment variables with the port numbers.
+/// Reserves network ports for the attempt, and returns environment variables with the port numbers.
+/// Chooses ports on which no other program listens.
 fn find_free_ports(
     engine: &Engine,
     context: &AttemptContext,
@@ -67,17 +67,18 @@ fn find_free_ports(
         };
         engine
             .submit(request)
-            .map_err(|failure| format!("no free ports could be leased: {failure}"))?;
+            .map_err(|failure| format!("could not reserve network ports: {failure}"))?;
     }
     Err(
-        "other programs listen on every leased port; widen workspace.port_range in regatta.toml"
+        "other programs use all network ports that were reserved; widen workspace.port_range in \
+        regatta.toml"
             .into(),
     )
 }
 
 /// Returns how many mebibytes a project's workspaces may still take, or `None` if
-/// `workspace.disk_mb` sets no limit. Also removes unused workspaces that are kept for reuse if
-/// they exceed the limit.
+/// `workspace.disk_mb` sets no limit. If the workspaces together exceed the limit, also removes
+/// unused ones, which are kept for reuse.
 pub(crate) fn remaining_space_mb(
     engine: &Engine,
     project: &Project,

@@ -64,7 +64,7 @@ pub struct McpServer {
     pub token: String,
 }
 
-/// The complete input that a running program should have received so far. The driver (the code that
+/// The complete input that a running program should have received by now. The driver (the code that
 /// talks to the program) sends only the part that it has not sent yet, so no input is sent twice,
 /// even after a restart of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -378,16 +378,16 @@ pub trait Agents: Send + Sync {
     /// Starts the attempt's program under a supervising process (the shim) that outlives this
     /// process. A second call for the same attempt starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
-    /// Returns whether the attempt's program was started, runs or has ended.
+    /// Returns the state of the attempt's program: not started, running or ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Returns whether a process of the attempt is alive on this machine. This method writes
     /// nothing, so it works even on a full disk, on which the end of a program cannot be recorded.
     fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
         Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
     }
-    /// Follows the attempt's program until it has ended and no process of it is left: passes its
-    /// events to `sink`, and sends it the input that `sink` returns. Returns `None` when `sink` no
-    /// longer wants to continue. At most one call per attempt may run at a time.
+    /// Follows the attempt's program until none of its processes is left. Passes the program's
+    /// events to `sink`, and sends the program the input that `sink` returns. Returns `None` when
+    /// `sink` no longer wants to continue. At most one call per attempt may run at a time.
     fn attend(
         &self,
         attempt: AttemptId,
@@ -440,9 +440,9 @@ pub trait Agents: Send + Sync {
     /// continue, because the way in which they end is recorded and can be read later.
     fn stop_checks(&self) {}
     /// Reads the attempt's transcript (the readable record of its program's input and output), even
-    /// while the program runs. Returns at most `limit` records from number `from` on (the first
-    /// record has number 1), and fewer if the records are long. Returns an empty list at the end,
-    /// and if no program was ever started.
+    /// while the program runs. Begins with the record number `from`; the first record has number 1.
+    /// Returns at most `limit` records, and fewer if the records are long. Returns an empty list if
+    /// there is no such record, for example because no program was ever started.
     fn transcript(
         &self,
         attempt: AttemptId,
@@ -459,9 +459,9 @@ pub trait Agents: Send + Sync {
     /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
     /// Returns the raw records of the attempt's journal (the file that records everything that goes
-    /// in and out of the program): at most `limit` records from number `from` on (the first record
-    /// has number 1), and at most about 4 MiB, but at least one record if one exists. Continuing
-    /// where the last call ended is cheap.
+    /// in and out of the program). Begins with the record number `from`; the first record has
+    /// number 1. Returns at most `limit` records and at most about 4 MiB, but at least one record
+    /// if one exists. Continuing where the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,
@@ -497,9 +497,9 @@ pub trait Agents: Send + Sync {
     /// Appends records to this machine's copy of the journal (the record of input and output) of an
     /// attempt whose program runs on another machine, and waits until they are on the disk. Returns
     /// the number of the last record. Skips records that the copy already has. Returns an error and
-    /// changes nothing if records would be missing in between, or if the attempt's program was
-    /// started on this machine. No program is ever started on this machine for an attempt that has
-    /// a copy here.
+    /// changes nothing if records between the copy and `records` are missing, or if the attempt's
+    /// program was started on this machine. No program is ever started on this machine for an
+    /// attempt that has a copy here.
     fn append_copy(
         &self,
         attempt: AttemptId,

@@ -30,8 +30,9 @@ pub struct TrunkPermit {
 }
 
 impl TrunkPermit {
-    /// Creates a permit (permission to move the trunk once) for one landing. `fence` is the token
-    /// of the claim (a lease) on the trunk that the landing holds.
+    /// Creates a permit (permission to move the trunk once) for one landing. The landing must hold
+    /// a claim (a lease) on the trunk. `fence` is the fencing token of that claim (the number of
+    /// the event that granted it).
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -40,9 +41,9 @@ impl TrunkPermit {
             allows_rebase: false,
         }
     }
-    /// Turns the permit (permission to move the trunk once) into a permit to replace the trunk by a
-    /// trunk that was rebased onto a remote's trunk. The new commit need not be a descendant of the
-    /// old commit, which stays reachable under a ref (Q3).
+    /// Turns the permit (permission to move the trunk once) into a permit for a rebase, which puts
+    /// the trunk's own commits on top of a remote's trunk. After a rebase, the new commit need not
+    /// be a descendant of the old commit. The old commit stays reachable under a ref (Q3).
     pub(crate) fn for_rebase(self) -> TrunkPermit {
         TrunkPermit {
             allows_rebase: true,
@@ -74,7 +75,8 @@ impl TrunkPermit {
     pub fn landing(&self) -> LandingId {
         self.landing
     }
-    /// Returns the token of the claim (a lease) on the trunk that permits the move.
+    /// Returns the fencing token of the claim (a lease) on the trunk, which is the number of the
+    /// event that granted the claim. The holder of this claim may move the trunk.
     pub fn fence(&self) -> u64 {
         self.fence
     }
@@ -102,8 +104,8 @@ impl ReachabilityProof {
     }
 }
 
-/// Proof that the work of an attempt was dropped and that the time for which dropped work is kept
-/// is over. Only with this proof may the work be deleted.
+/// Proof that the work of an attempt was dropped long ago and need not be kept any longer. Only
+/// with this proof may the work be deleted.
 #[derive(Debug)]
 pub struct DroppedProof {
     attempt: AttemptId,
@@ -206,8 +208,8 @@ pub trait Git: Send + Sync {
     fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
-    /// Returns the commits after `from` and before `to`, following first parents only, oldest
-    /// first.
+    /// Returns the commits after `from` and before `to`, without these two. Follows first parents
+    /// only. The oldest commit comes first.
     fn commits_between(
         &self,
         repo: &ProjectRepo,
@@ -276,9 +278,9 @@ pub trait Git: Send + Sync {
         let _ = (repo, tip, change);
         Ok(vec![])
     }
-    /// Accepts `base` as the base commit of the workspace of a fix-up (an attempt that repairs
-    /// finished work) on another machine, if `prepare_fixup` would make exactly that commit from
-    /// the finished work and some commit of the trunk. Returns whether `base` was accepted.
+    /// Checks the base commit of the workspace of a fix-up (an attempt that repairs finished work)
+    /// on another machine. Accepts `base` only if `prepare_fixup` would make exactly this commit
+    /// from the finished work and some commit of the trunk. Returns whether `base` was accepted.
     fn recognise_fixup(
         &self,
         repo: &ProjectRepo,
@@ -355,9 +357,10 @@ pub trait Git: Send + Sync {
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<Vec<SpecialFile>, GitError>;
-    /// Lists the submodules that a change moves to a commit which no known branch or tag of the
-    /// submodule's remote contains, sorted by path. Also copies such a commit into the user's copy
-    /// of the submodule, so that a person can push it from there.
+    /// Lists the submodules that `commit` sets to an unpublished commit, sorted by path. A commit
+    /// is unpublished if no known branch or tag of the submodule's remote contains it. Also copies
+    /// such a commit into the user's copy of the submodule, so that a person can push it from
+    /// there.
     fn unpublished_submodules(
         &self,
         repo: &ProjectRepo,
@@ -515,8 +518,8 @@ pub trait Git: Send + Sync {
         let _ = (repo, remote);
         Err(GitError::transport_unsupported())
     }
-    /// Rebases the commits that only the local trunk has onto a remote's trunk, without checking
-    /// out files. Does not move the trunk.
+    /// Rebases the local trunk's own commits onto a remote's trunk, which lacks these commits.
+    /// Checks out no files and does not move the trunk.
     fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
         let _ = (repo, onto);
         Err(GitError::transport_unsupported())
@@ -576,8 +579,8 @@ pub trait Git: Send + Sync {
     ) -> Result<(), GitError>;
     /// Measures the disk space that the project's workspaces take.
     fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError>;
-    /// Removes workspaces that are kept for reuse, oldest first, until the remaining ones take at
-    /// most `most` bytes.
+    /// Removes workspaces that are kept for reuse, oldest first, until the remaining ones take no
+    /// more than `most` bytes.
     fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError>;
     /// Answers the request `GET info/refs?service=…` of git's HTTP protocol, including its header
     /// line. The data comes from the vault (Regatta's own repository), after it was updated to the
@@ -592,12 +595,12 @@ pub trait Git: Send + Sync {
         let _ = (repo, request, may_write);
         Err(GitError::transport_unsupported())
     }
-    /// Answers `POST git-upload-pack` (the client fetches) or `git-receive-pack` (the client
-    /// pushes) from the vault (Regatta's own repository). Both directions are streamed, so neither
+    /// Serves the vault (Regatta's own repository) to a client that fetches (`POST
+    /// git-upload-pack`) or pushes (`git-receive-pack`). Both directions are streamed, so neither
     /// is held in memory. Any commit of the vault may be fetched by its id. A push may write only
-    /// refs that `may_write` allows, cannot delete a ref, and the old commit of a moved ref is
-    /// kept. If a push names any other ref, none of its refs is written, and the answer says so.
-    /// Refs that the answer reports as written are on the disk.
+    /// refs that `may_write` allows, and cannot delete a ref. If a push names any other ref, none
+    /// of its refs is written, and the answer says so. When a push moves a ref, the old commit is
+    /// kept. Refs that the answer reports as written are on the disk.
     ///
     /// If the call fails before it wrote to `answer`, the error is the whole answer (`bad_request`
     /// means that the client made the mistake). If the call fails later, the caller must abort the

@@ -96,7 +96,7 @@ impl From<GitError> for SiteError {
     }
 }
 
-/// A machine on which attempts work. Every call can be repeated, and the repeated call ends in the
+/// A machine on which attempts work. Every call can be repeated, and repeating a call leads to the
 /// same state.
 pub trait Site: Send + Sync {
     /// Returns those of the given port numbers on which a program of the machine listens.
@@ -111,7 +111,7 @@ pub trait Site: Send + Sync {
     /// Writes `briefing` (the background for the agent) into the attempt's workspace, unless it is
     /// `None`. Returns whether the workspace has a briefing afterwards.
     fn write_briefing(&self, spec: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
-    /// Returns whether the attempt's program was started, runs or has ended.
+    /// Returns the state of the attempt's program: not started, running or ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Starts the attempt's program. A second call for the same attempt starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;

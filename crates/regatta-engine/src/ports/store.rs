@@ -46,8 +46,8 @@ pub struct StoreBatch {
 /// The state that the store contains when the engine starts.
 #[derive(Debug, Default)]
 pub struct LoadedState {
-    /// The board (the state of all unfinished work), exactly as it was after the last commit before
-    /// the start.
+    /// The board (the state of all unfinished work), exactly as it was after the last stored
+    /// transaction before the start.
     pub board: Board,
     /// The effects (outside actions such as starting a program) that were stored but not yet
     /// completed, oldest first.
@@ -91,7 +91,7 @@ pub trait Store: Send {
     fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;
-    /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
+    /// Writes an exact copy of the store, as of the last transaction, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
     /// Returns whether some committed changes are stored only as events, so that
     /// [`Store::flush_idle`] must still write the rows for these changes.
@@ -105,7 +105,7 @@ pub trait Store: Send {
     }
     /// Returns the part of the store that reads. Any thread may use the returned part. A read
     /// blocks the writer (the thread that decides and stores requests) for no longer than a large
-    /// commit takes.
+    /// transaction takes.
     fn history(&self) -> Arc<dyn StoreHistory>;
 }
 
@@ -134,15 +134,15 @@ pub struct MessageFilter {
     /// Selects only messages that were posted before this message.
     pub before: Option<MessageId>,
     /// The largest number of messages to return, in the order in which they were posted. If more
-    /// messages match, the newest are returned, or, if `after` is set, the oldest after that
-    /// message.
+    /// messages match, the newest of them are returned. If `after` is set, the oldest of them are
+    /// returned instead.
     pub limit: usize,
 }
 
 /// Returns the number of the first message that was sent at the date `unix_ms` or later. If there
 /// is no such message, returns `last` plus one, where `last` is the highest number of a message.
-/// `at_or_after` must return the number and date of the first message whose number is at least the
-/// given one.
+/// `at_or_after` must return the number and date of the first message whose number is at least its
+/// argument.
 ///
 /// A binary search is used, because messages are in the order of their dates unless the computer's
 /// clock was set back. Even then the search ends, and every store finds the same message (J12).
@@ -251,7 +251,7 @@ pub struct StoreError {
     /// The kind of error: `disk_full`, `read_only`, `corrupt`, `store_behind`, `newer_version`,
     /// `old_sqlite`, `second_writer`, `io`.
     pub code: &'static str,
-    /// A sentence about what happened and why, without a period.
+    /// A sentence about what happened and why, without a full stop at the end.
     pub message: String,
     /// The next step for the person, for example a command.
     pub hint: String,

@@ -236,7 +236,7 @@ pub(crate) fn run_check(
             "`{}` was stopped, because its result is no longer needed.",
             check.command
         ),
-        hint: "Nothing need be done.".into(),
+        hint: "You need not do anything.".into(),
     })
 }
 
@@ -327,8 +327,8 @@ fn sandbox_hint(result: &CheckResult) -> String {
             if !result.passed() && DENIAL_TEXTS.iter().any(|denial| output.contains(denial)) =>
         {
             format!(
-                " (it ran in a sandbox, {sandbox}; if that is why: sandbox = \"off\" under [run] in \
-                regatta.toml, then regatta init)"
+                " (it ran in a sandbox, {sandbox}; if the sandbox is the cause: sandbox = \"off\" \
+                under [run] in regatta.toml, then regatta init)"
             )
         }
         _ => String::new(),

@@ -1,5 +1,5 @@
-//! Checks the names of new test files: where the language expects it, a test file must lie in the
-//! same directory as the file that it tests, and must be named after that file.
+//! Checks the names of new test files. In some languages, a test file must lie in the same
+//! directory as the file that it tests, and must be named after that file.
 
 /// The names (before `_test`) of Go test files that need no source file of the same name.
 const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example", "doc"];

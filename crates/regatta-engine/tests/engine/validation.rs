@@ -153,7 +153,7 @@ fn q1_held_back_files_do_not_count_in_the_checks_of_an_attempt() {
     assert_eq!(causes(&engine, tasks[0]), vec![AttemptCause::Invalid; 3]);
     let reason = task.reason.unwrap_or_default();
     assert!(
-        reason.contains("; checked without b, held back because outside its manifest"),
+        reason.contains("; the checks ran without b, held back because outside its manifest"),
         "{reason}"
     );
     assert_eq!(

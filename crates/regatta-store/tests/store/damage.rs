@@ -145,7 +145,12 @@ fn d6_a_newer_store_is_refused_and_left_unchanged() {
     }
     let log = fs::read(store_file.file_path("regatta.db-wal")).unwrap();
     assert_refused(&store_file, "newer_version", "in the log");
-    assert!(store_file.open_error().message.contains("schema version 107"));
+    assert!(
+        store_file
+            .open_error()
+            .message
+            .contains("schema version 107")
+    );
     assert_eq!(
         fs::read(store_file.file_path("regatta.db-wal")).unwrap(),
         log

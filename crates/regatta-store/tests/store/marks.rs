@@ -87,7 +87,11 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     );
 
     let lost = copy_files(&store_file, &["regatta.db", "regatta.db.mark"]);
-    assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
+    assert_refused(
+        &lost,
+        "the log is deleted",
+        "regatta.db-wal contained the last changes, but",
+    );
     for (what, bytes) in [
         ("empty", vec![]),
         ("garbage", b"some log".repeat(999)),
@@ -95,7 +99,11 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     ] {
         let lost = copy_files(&store_file, &STORE_FILES);
         fs::write(lost.file_path("regatta.db-wal"), bytes).unwrap();
-        assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
+        assert_refused(
+            &lost,
+            what,
+            "regatta.db-wal contained the last changes, but",
+        );
     }
     // This is the log of another store whose first commit was the same.
     let (other_file, _other_store, _other_reader) = store_with_full_log(&steps);
@@ -108,7 +116,7 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     assert_refused(
         &lost,
         "another store's log",
-        "regatta.db-wal is missing or not this store's",
+        "regatta.db-wal contained the last changes, but",
     );
 
     // The log is damaged in the middle, where SQLite would stop reading silently.
@@ -158,7 +166,7 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
                 "cut at {end}"
             ),
             Err(_) => {
-                assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
+                assert_refused(&cut, &format!("cut at {end}"), "had already been stored");
                 refused += 1;
             }
         }
@@ -204,13 +212,13 @@ fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
     assert_refused(
         &store_file,
         "an old copy",
-        &format!("the fleet had reached {last}"),
+        &format!("but event {last} had already"),
     );
 
     let other_file = StoreFile::new();
     commit_all(&mut other_file.store(), &steps);
     fs::copy(other_file.path(), store_file.path()).unwrap();
-    assert_refused(&store_file, "another store", "is not the one of the fleet");
+    assert_refused(&store_file, "another store", "is not the one that was used");
 
     fs::remove_file(store_file.path()).unwrap();
     assert_refused(&store_file, "no store", "is missing");
@@ -223,7 +231,11 @@ fn l2_a_store_that_lost_its_log_can_be_restored_from_itself() {
     let (store_file, _store, _reader) = store_with_full_log(&steps);
     let reached = read_mark(&store_file)["revision"].as_u64().unwrap();
     let lost = copy_files(&store_file, &["regatta.db", "regatta.db.mark"]);
-    assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
+    assert_refused(
+        &lost,
+        "the log is deleted",
+        "regatta.db-wal contained the last changes, but",
+    );
     assert_eq!(restore(&lost.path(), &lost.path()).unwrap(), []);
     let mut store = lost.store();
     assert!(store.load().unwrap().board.revision >= reached + RESTORE_REVISION_GAP);
@@ -246,7 +258,7 @@ fn d2_a_restore_sets_the_mark_and_can_be_repeated() {
     // This restore was interrupted after the mark was written.
     let ahead = serde_json::json!({ "store": read_mark(&store_file)["store"], "revision": revision + RESTORE_REVISION_GAP, "log": null });
     fs::write(store_file.file_path("regatta.db.mark"), ahead.to_string()).unwrap();
-    assert_refused(&store_file, "cut off", "the fleet had reached");
+    assert_refused(&store_file, "cut off", "had already been stored");
     restore(&backup, &store_file.path()).unwrap();
     assert!(
         store_file.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP,

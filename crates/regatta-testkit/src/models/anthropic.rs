@@ -230,8 +230,8 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
     )
 }
 
-/// Formats a time, given in seconds since 1970, as a date in UTC. Written here, because a library
-/// for this one function would be too much.
+/// Formats a time, given in seconds since 1970, as a date in UTC. No library is used, because one
+/// function does not justify another dependency.
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;

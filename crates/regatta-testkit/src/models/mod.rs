@@ -15,7 +15,7 @@ mod http; // the part of HTTP/1.1 that these programs use
 mod request; // a request in a form that is independent of its protocol
 mod script; // stories and turns
 mod server; // the listener, the progress of stories, recorded requests
-mod tools; // finds the offered tool for an act
+mod tools; // finds the offered tool for an action
 
 mod anthropic; // Messages
 mod chat; // Chat Completions

@@ -1,6 +1,8 @@
-//! Implements the part that the doubles (imitations) of all services have in common: the state of
-//! the imitated service under one lock, the recorded calls, violations of the service's rules,
-//! faults that a test ordered, and tests that wait for a change.
+//! Implements everything that the doubles (imitations) of all services have in common:
+//! - the state of the imitated service, under one lock
+//! - the recorded calls, and violations of the service's rules
+//! - faults that a test ordered
+//! - waiting for a change
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;

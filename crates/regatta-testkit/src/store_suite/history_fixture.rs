@@ -44,7 +44,7 @@ use regatta_core::{
 };
 use regatta_engine::ports::store::StoreBatch;
 
-/// One commit of the test history, and the state that is expected after the commit.
+/// One batch of the test history, and the state that is expected after the batch was committed.
 #[derive(Clone, Debug)]
 pub struct CommitStep {
     pub batch: StoreBatch,
@@ -64,7 +64,7 @@ pub struct HistoryBuilder {
 }
 
 impl HistoryBuilder {
-    /// Runs a request that must be accepted, and adds its commit to the history.
+    /// Runs a request that must be accepted, and adds the resulting batch to the history.
     pub fn run(&mut self, by: &Actor, key: Option<&str>, command: Command) -> CommandOutcome {
         self.now = Now {
             fleet_ms: self.now.fleet_ms + 7,
@@ -77,8 +77,8 @@ impl HistoryBuilder {
         };
         let decision = decide(&self.board, &request, self.now)
             .unwrap_or_else(|refusal| panic!("{:?}: {}", request.command, refusal.message()));
-        // Every third commit reports the oldest effects (side actions such as starting a program)
-        // as done, as the engine would. So the history contains completed effects too.
+        // Every third batch reports the oldest effects (side actions such as starting a program) as
+        // done, as the engine would. So the history contains completed effects too.
         let removed_count = if self.steps.len() % 3 == 2 {
             self.outbox.len() / 2
         } else {
@@ -266,7 +266,7 @@ pub fn all_steps() -> Vec<CommitStep> {
     full_history().steps
 }
 
-/// Returns the requests whose commits are [`all_steps`], each with its time.
+/// Returns the requests from which the batches of [`all_steps`] result, each with its time.
 pub fn all_requests() -> Vec<(Request, Now)> {
     full_history().requests
 }

@@ -99,7 +99,7 @@ fn is_release_subject(subject: &str) -> bool {
     matches!(kind, "feat" | "fix")
 }
 
-/// Returns whether the task that a commit landed is a feature or a bug.
+/// Returns whether a commit on the trunk contains the work of a task that is a feature or a bug.
 fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
     commit
         .task

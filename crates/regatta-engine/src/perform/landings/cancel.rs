@@ -1,5 +1,5 @@
-//! Checks, while a trial (a merge that is tested before the trunk moves) is being checked, whether
-//! its result is still needed. If not, the trial is cancelled, so that another trial can use its
+//! Finds out during a trial (a merge that is tested before the trunk moves) whether the trial's
+//! result is still needed. If not, the trial is cancelled, so that another trial can use its
 //! directory at once.
 
 use std::cell::Cell;

@@ -16,7 +16,7 @@ use regatta_core::ids::LandingId;
 use crate::Engine;
 use crate::perform::POLL_INTERVAL;
 
-/// The metadata of a file that changes when somebody writes, replaces, creates or removes the file.
+/// A file's metadata, which change whenever somebody writes, replaces, creates or removes the file.
 /// `None` means that the file does not exist.
 type WatchedFileStamp = Option<(u64, u64, i64, i64)>;
 

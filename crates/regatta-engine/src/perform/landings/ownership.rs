@@ -1,6 +1,8 @@
-//! Resolves merge conflicts under the setting `on_conflict = "ownership"`. The task whose file
-//! patterns include a file owns the file, and the version of its single owner is taken. Without a
-//! single owner, the version of the landing that is being merged is taken.
+//! Resolves merge conflicts under the setting `on_conflict = "ownership"`. A task owns a file if
+//! the task's file patterns include the file. If the task that is being merged owns a conflicting
+//! file, the version of this task is taken. Otherwise the trunk's version is taken if a task that
+//! changed the file in the meantime owns it. If neither side owns the file, the version of the task
+//! that is being merged is taken.
 //!
 //! The other version is kept in git. After the landing, a new task asks somebody to look at that
 //! version.
@@ -18,8 +20,8 @@ use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The largest number of tasks, newest first, that are searched for tasks that landed since a given
-/// commit.
+/// The number of the newest tasks among which [`landed_since`] looks for tasks that have landed. It
+/// ignores older tasks.
 const MAX_TASKS_SEARCHED: usize = 1_000;
 
 /// The result of resolving a conflict by ownership of the files.
@@ -109,8 +111,9 @@ pub(crate) fn landed_since(
     Ok(landed_tasks)
 }
 
-/// Returns the side whose version of `path` is taken: the trunk's version if a task in `since`
-/// changed the file and owns it and `task` does not own it, otherwise the version of `task`.
+/// Returns the side whose version of `path` is taken. This is the trunk's side if a task in `since`
+/// (the tasks that landed in the meantime) changed and owns the file and `task` does not own it.
+/// Otherwise it is the side of `task`.
 fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
     let owns = |task: &Task| task.files.iter().any(|pattern| pattern.matches(path));
     let has_changed = |task: &&Task| {

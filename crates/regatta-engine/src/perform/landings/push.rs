@@ -167,9 +167,8 @@ fn push_once(
 ) -> Result<Result<Command, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
-    // The commit is no longer on the trunk, for example because the trunk was rebased. This commit
-    // is not pushed, because the landing that put another commit in its place pushes the other
-    // commit.
+    // The commit is no longer on the trunk, for example because the trunk was rebased. It is not
+    // pushed. The landing that replaced it pushes the new commit.
     if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }

@@ -114,7 +114,7 @@ fn release_in_turn(
         .filter(|_| !turn.has_begun)
     {
         Some(newer) => {
-            let text = format!("The release after {newer} covers {task}, which landed before it.");
+            let text = format!("The release after {newer} covers {task}, which landed earlier.");
             post_message(engine, project, "coord:release", &text);
         }
         None if turn.has_waited && !is_release_due(engine, project, landed) => {

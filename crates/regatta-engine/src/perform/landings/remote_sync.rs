@@ -79,8 +79,8 @@ fn empty_trial() -> TrialOutcome {
     }
 }
 
-/// Reads the tasks whose work the rebased commits contain. The requirements of these tasks must
-/// also hold on top of the remote's trunk.
+/// Reads the tasks that have their work in the rebased commits. The requirements of these tasks
+/// must also hold on top of the remote's trunk.
 fn replayed_tasks(engine: &Engine, task_ids: &[String]) -> Result<Vec<Task>, String> {
     let mut tasks = Vec::new();
     for id in task_ids.iter().filter_map(|name| name.parse().ok()) {

@@ -29,9 +29,8 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
         return;
     };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
-        tracing::warn!(project = %name, "could not check whether the trunk of project {name} has \
-            commits that Regatta did not land, or lacks landed ones; \
-            the next comparison checks again: {error}");
+        tracing::warn!(project = %name, "could not compare the trunk of project {name} with the \
+            commits that Regatta landed; the next comparison tries again: {error}");
     }
 }
 

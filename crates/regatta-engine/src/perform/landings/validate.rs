@@ -1,6 +1,6 @@
-//! Checks a merged tree in a staging directory, a separate checkout for checks. The checks are
-//! always those that the trunk names, never those of the work that is merged. A tree that has
-//! passed is not checked again.
+//! Checks a merged tree in a staging directory, a separate checkout for checks. The checks always
+//! come from the trunk, and never from the work that is merged. A tree that has passed is not
+//! checked again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,8 @@ use crate::{Engine, validation};
 use super::TrialBatch;
 use super::cancel::TrialWatch;
 
-/// The largest number of passed trees that are remembered, so that they are not checked again.
+/// The largest number of file trees that are remembered as passed. A remembered tree is not checked
+/// again.
 const MAX_PASSED_TREES: usize = 512;
 
 /// The staging directories (in which merged work is checked) that are in use, and the file trees
@@ -43,9 +44,9 @@ pub(crate) struct ValidationSlots {
     passed: Mutex<VecDeque<PassedTree>>,
 }
 
-/// A tree of files that has passed its checks, with the checks that the tree passed. The commit
-/// does not matter, because several commits can have the same tree. The rest of the environment is
-/// the same for as long as this daemon runs.
+/// A tree of files that has passed its checks, with the checks and the settings under which the
+/// tree passed. The commit is not stored, because several commits can have the same tree.
+/// Everything else that could change the result stays the same for as long as this daemon runs.
 #[derive(PartialEq, Eq)]
 struct PassedTree {
     project: ProjectName,
@@ -77,8 +78,9 @@ impl ValidationSlots {
         }
     }
 
-    /// Returns whether a project may have more staging directories (in which merged work is
-    /// checked) than `slots`, and none of the surplus ones is in use.
+    /// Returns whether to remove surplus staging directories (in which merged work is checked) now.
+    /// `slots` is the number of directories that the project may keep. Returns `false` if the
+    /// surplus directories were already removed for this number, or if one of them is in use.
     fn needs_cleanup(&self, project: &ProjectName, slots: u32) -> bool {
         let last_cleaned = self
             .last_cleaned
@@ -194,8 +196,7 @@ pub(super) fn first_failed_check(
 }
 
 /// A staging directory (a separate checkout for checks) with exactly the commit of an attempt.
-/// Unlike the attempt's workspace, it lacks the files that were changed outside the task's file
-/// patterns.
+/// Unlike the attempt's workspace, it lacks the changes outside the task's file patterns.
 pub(in crate::perform) struct StagedCommit<'a> {
     engine: &'a Engine,
     context: &'a AttemptContext,
@@ -442,8 +443,9 @@ pub(super) fn read_trunk_checks(
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     let checks =
         serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
-    // The simple hash FNV-1a is enough, because nobody gains anything from a collision. But the
-    // algorithm must never change, because commit messages on the trunk contain the ids.
+    // The simple hash FNV-1a is enough, because nobody gains anything from two lists of checks with
+    // the same hash. But the algorithm must never change, because commit messages on the trunk
+    // contain the ids.
     let hash = checks
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -452,7 +454,7 @@ pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     format!("{hash:016x}")
 }
 
-/// Returns a copy of the last task that has the requirements of all `tasks`. Returns `None` if
+/// Returns a copy of the last task, and gives it the requirements of all `tasks`. Returns `None` if
 /// there are no tasks.
 fn merge_validations(tasks: &[&Task]) -> Option<Task> {
     let mut all = Task::clone(tasks.last()?);

@@ -57,7 +57,7 @@ pub struct GitRemote {
     pub ca: Option<PathBuf>,
 }
 
-/// Prints the remote without its token (S4).
+/// Prints the remote without its access token (S4).
 impl fmt::Debug for GitRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
@@ -67,8 +67,8 @@ impl fmt::Debug for GitRemote {
     }
 }
 
-/// Returns the attempt whose work a ref keeps. The refs are `refs/regatta/keep/A7` and
-/// `refs/regatta/keep/A7-0123456789ab`. Returns `None` for any other ref.
+/// Returns the attempt to which a ref belongs, if the ref keeps stored work. Such refs are named
+/// `refs/regatta/keep/A7` or `refs/regatta/keep/A7-0123456789ab`. Returns `None` for any other ref.
 pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
     let (attempt, earlier) = match name.split_once('-') {

@@ -16,7 +16,8 @@ pub struct ProjectRepo {
     pub path: PathBuf,
     /// The trunk: the branch on which finished work lands.
     pub trunk: BranchName,
-    /// True if a checkout of the trunk without local changes is updated when the trunk moves.
+    /// True if moving the trunk also updates the user's checkout of the trunk, provided that the
+    /// checkout has no local changes.
     pub should_update_checkout: bool,
     /// The project's settings for the workspaces of its attempts.
     pub workspace: WorkspaceSettings,
@@ -57,7 +58,7 @@ pub struct RepoFacts {
     pub has_lfs: bool,
 }
 
-/// A submodule of the repository that the user has checked out.
+/// A submodule that is checked out in the user's copy of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmoduleFacts {
     pub path: String,
@@ -132,8 +133,8 @@ pub struct Authorship {
 pub struct KeptWork {
     /// The commit of the trunk from which the attempt's work started.
     pub base: CommitId,
-    /// The newest stored commit. If the work was checked, it has only the changes inside the task's
-    /// file patterns.
+    /// The newest stored commit. If the work was checked, this commit has only the changes inside
+    /// the task's file patterns.
     pub commit: CommitId,
     /// The commit with the most changes: everything that the attempt left, including changes
     /// outside the task's file patterns.
@@ -226,7 +227,8 @@ pub struct WorkspaceCollision {
 pub struct UnreleasedCommit {
     /// The first line of the commit's message.
     pub subject: String,
-    /// The id of the task that the commit landed. `None` if the commit's message names no task.
+    /// The id of the task whose work the commit contains. `None` if the commit's message names no
+    /// task.
     pub task: Option<String>,
 }
 
@@ -245,8 +247,8 @@ pub enum PushResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTrunk {
     pub tip: CommitId,
-    /// The paths that changed on the remote's trunk since the two trunks had a common commit,
-    /// sorted.
+    /// The sorted paths that changed on the remote's trunk after the newest commit that both trunks
+    /// contain.
     pub changed: Vec<String>,
 }
 
@@ -256,8 +258,8 @@ pub enum RebaseResult {
     /// The remote's trunk has no commit that the local trunk lacks. `tip` is the local trunk's
     /// newest commit.
     UpToDate { tip: CommitId },
-    /// The commits that only the local trunk has, up to `old`, were rebased onto the remote's
-    /// trunk. `tasks` are the tasks that the messages of these commits name.
+    /// The local trunk's own commits, up to `old`, were rebased onto the remote's trunk. `tasks`
+    /// are the tasks that the messages of these commits name.
     Rebased {
         old: CommitId,
         new: CommitId,

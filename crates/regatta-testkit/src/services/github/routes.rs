@@ -18,12 +18,14 @@ use super::{checks, hooks, issues, payloads, pulls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// GitHub's secondary rate limits for one app. This constant and the next one limit requests that
-/// create content. The others limit points (a read costs 1 point, a write 5) and concurrent
-/// requests.
+/// The number of requests per minute with which one app may create content. This and the following
+/// three constants are GitHub's secondary rate limits.
 pub const MAX_CONTENT_PER_MINUTE: u32 = 80;
+/// The number of requests per hour with which one app may create content.
 pub const MAX_CONTENT_PER_HOUR: u32 = 500;
+/// The number of points that one app may use per minute. A read costs 1 point, and a write 5.
 pub const MAX_POINTS_PER_MINUTE: u32 = 900;
+/// The number of requests that one app may have open at the same time.
 pub const MAX_CONCURRENT_REQUESTS: usize = 100;
 /// GitHub's primary rate limit for one installation.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;

@@ -262,8 +262,8 @@ async fn deliver_one(double: Arc<ServiceDouble<LinearState>>, app_index: usize, 
 }
 
 impl LinearState {
-    /// Marks sessions whose agent sends nothing as unresponsive after ten seconds, and as stale
-    /// after half an hour.
+    /// If the agent of a session sends nothing, marks the session as unresponsive after ten seconds
+    /// and as stale after half an hour.
     fn check_deadlines(&mut self, ledger: &mut CallRecords, now: Instant) {
         for linear_session in &mut self.sessions {
             if linear_session

@@ -37,8 +37,8 @@
 //! - a session in progress shows an activity every 30 minutes ([`STALE_TIMEOUT`]).
 //!
 //! A retry has a new `webhookTimestamp`, because the official verifier would refuse an older one;
-//! `keep_retry_timestamps(true)` keeps the first. A rate limit is HTTP 400 with the code `RATELIMITED`,
-//! and `x-ratelimit-requests-reset` has the time of the reset in milliseconds.
+//! `keep_retry_timestamps(true)` keeps the first timestamp. A rate limit is HTTP 400 with the code
+//! `RATELIMITED`, and `x-ratelimit-requests-reset` has the time of the reset in milliseconds.
 
 mod graphql;
 mod hooks;

@@ -669,7 +669,7 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
 }
 
 impl LinearState {
-    /// Creates a session of an agent. Does not notify the agent, which the caller must do.
+    /// Creates a session of an agent. The caller must notify the agent.
     pub(crate) fn start_session(
         &mut self,
         ledger: &mut CallRecords,

@@ -61,7 +61,7 @@ pub struct SessionActivity {
     pub is_ephemeral: bool,
     pub signal: Option<String>,
     pub signal_metadata: Value,
-    /// The id of the person or agent whose activity this is.
+    /// The id of the person or agent that created the activity.
     pub user: String,
     /// The time when the activity was created, counted from the start of the double (the imitation
     /// of Linear).
@@ -83,7 +83,7 @@ impl SessionActivity {
 #[derive(Clone, Debug)]
 pub struct LinearSession {
     pub id: String,
-    /// The name of the agent whose session this is.
+    /// The name of the agent to which the session belongs.
     pub app: String,
     pub issue: Option<String>,
     pub comment: Option<String>,

@@ -67,8 +67,8 @@ fn violation_error(
 
 type SlackResult = Result<Value, SlackError>;
 
-/// The methods that accept a JSON body. Slack documents that for methods that write. A method that
-/// reads ignores a JSON body, and answers as if the call had no arguments.
+/// The methods that accept a JSON body. According to Slack's documentation, these are methods that
+/// write. A method that reads ignores a JSON body, and answers as if the call had no arguments.
 const JSON_METHODS: [&str; 9] = [
     "chat.postMessage",
     "chat.postEphemeral",

@@ -41,8 +41,8 @@
 //! An unacknowledged event is sent again with the same `event_id` and a new `envelope_id`
 //! (`retry_attempt`, `retry_reason`). If its websocket was closed, the event is sent at once on the
 //! next websocket; otherwise it is sent at once, after one minute and after five minutes. While no
-//! websocket is open, an event waits for the next one without a time limit; the real service gives
-//! up after a while.
+//! websocket is open, an event waits for the next websocket without a time limit; the real service
+//! gives up after a while.
 
 mod blocks;
 mod events;
@@ -378,7 +378,7 @@ impl Slack {
         self.view(|view| view.envelopes(app).to_vec())
     }
 
-    /// Disconnects every websocket of an app. The app is told the reason `refresh_requested`,
+    /// Disconnects every websocket of an app. The app gets the reason `refresh_requested`,
     /// `link_disabled`, or `warning`; after a warning, the websocket stays open for ten more
     /// seconds.
     pub fn disconnect(&self, app: &str, reason: &'static str) {

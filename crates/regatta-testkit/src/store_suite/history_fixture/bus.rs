@@ -49,8 +49,8 @@ pub(super) fn add_messages(history: &mut HistoryBuilder) {
             read,
         },
     );
-    // Post a thread: two replies to the first message, and a reply with a file to the first of
-    // these.
+    // Post a thread in which every reply has a file: two replies to the first message, and a reply
+    // to the first of these two replies.
     let first = MessageId(1);
     for (reply_to, text) in [
         (first, "hello yourself"),
