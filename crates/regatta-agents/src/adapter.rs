@@ -68,7 +68,7 @@ pub struct AgentsAdapter {
     /// for the program is available.
     wakeups: Arc<Mutex<HashMap<AttemptId, Arc<WakeupFd>>>>,
     cursors: Arc<Mutex<Vec<TranscriptCursor>>>,
-    /// Counts the changes after which saved reading positions ([`TranscriptCursor`]) are invalid. A
+    /// Counts the changes that make saved reading positions ([`TranscriptCursor`]) invalid. A
     /// position that was saved before the last change is not reused.
     cursor_generation: Arc<AtomicU64>,
     /// The journals of programs that run on other machines, opened here for appending the records
@@ -169,9 +169,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Sets a deadline for the contact with the daemon: a program that is started from now on ends
-    /// when `file` (see [`crate::contact_deadline::record_contact`]) was not written for longer
-    /// than `timeout`, even if this process is gone.
+    /// Sets a deadline for the contact with the daemon. A program that is started from now on is
+    /// ended when `file` was not written for longer than `timeout`, even if this process is gone.
+    /// The function [`crate::contact_deadline::record_contact`] writes the file.
     pub fn with_contact_deadline(self, file: PathBuf, timeout: Duration) -> AgentsAdapter {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter {
@@ -814,8 +814,8 @@ fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport 
 }
 
 /// Reaps a supervisor process (collects its exit status) when it ends, so that it does not stay a
-/// zombie (P7). If `ended` is true, the caller knows that the supervisor has ended, and only in
-/// that case the exit code is returned.
+/// zombie (P7). The exit code is returned only if `ended` is true, which means that the caller
+/// knows that the supervisor has ended.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|status| status.code());

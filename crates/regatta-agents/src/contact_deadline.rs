@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::process_tree::ProcessTree;
 use crate::run_dir::ContactDeadline;
 
-/// The time between asking the program to end, when the daemon was not reached before the deadline,
-/// and killing it.
+/// The time between asking a program to end and killing the program, after the deadline for the
+/// contact with the daemon has passed.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// The time to wait for killed processes to disappear before they are killed again.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -36,7 +36,7 @@ fn boot_clock_ms() -> u64 {
 }
 
 /// Returns whether the last contact is longer ago than the deadline allows. If the contact file is
-/// missing or unreadable, the time counts from the first call that found the file so;
+/// missing or unreadable, the time counts from the first call that could not read the file;
 /// `missing_since` holds the time of that call.
 fn is_deadline_passed(
     deadline: &ContactDeadline,

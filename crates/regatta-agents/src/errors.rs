@@ -65,8 +65,8 @@ pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
             "Could not start the supervisor {} shim: {error}.",
             exe.display()
         ),
-        hint: "Check that the regatta program is still where the daemon was started from, then \
-            start again."
+        hint: "Check that the regatta program is still at the path from which the daemon was \
+               started, then start again."
             .to_owned(),
     }
 }

@@ -1,10 +1,10 @@
 //! Lets one worker of a pool that the foreign program `gc` manages work on an attempt's task.
 //!
 //! gc starts, scales and ends its workers itself, and their sessions persist. An attempt of such an
-//! agent therefore runs this helper program: it sends the prompt to the worker with a nudge (gc's
-//! word for a message that wakes a worker), prints the worker's output, and ends when the worker is
-//! idle again. The worker commits nothing and stays in the workspace that the nudge names. Regatta
-//! finds its work from the changed files, as with every agent.
+//! agent therefore runs this helper program. The helper sends the prompt to the worker with a nudge
+//! (gc's word for a message that wakes a worker). The helper then prints the worker's output, and
+//! ends when the worker is idle again. The worker makes no git commits and stays in the workspace
+//! that the nudge names. Regatta finds its work from the changed files, as with every agent.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -129,8 +129,8 @@ impl WorkerProgress {
 fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
-    // Find the longest end of the old lines with which the new lines begin. The lines after that
-    // common part are new.
+    // Find the longest end of the old lines that is also the beginning of the new lines. The lines
+    // after that common part are new.
     let overlap = (0..=old.len().min(new.len()))
         .rev()
         .find(|n| old[old.len() - n..] == new[..*n])

@@ -60,8 +60,8 @@ pub(crate) enum JournalMark {
     /// was closed.
     #[serde(rename = "unsaid")]
     UnsentInput { lines: u64 },
-    /// The proxy refused the program a connection to the host and port `to`. `times` counts the
-    /// refusals so far.
+    /// The proxy refused the program a connection to the host and port `to`. `times` is the number
+    /// of refusals, including this one.
     Refused { to: String, why: String, times: u64 },
     /// The program's limited network access does not work, for the reason `why`.
     #[serde(rename = "shut")]
@@ -625,7 +625,7 @@ fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     (record.position == number).then_some(record)
 }
 
-/// Returns at most the last `bytes` bytes of what the program printed.
+/// Returns the end of the program's output, at most `bytes` bytes.
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
     // Start one file before the last journal file, because the last file may have just begun and be
     // nearly empty.

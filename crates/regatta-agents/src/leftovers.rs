@@ -1,4 +1,4 @@
-//! Finds and removes what is left of programs whose owner is gone: shims (supervisor processes),
+//! Finds and removes the leftovers of programs whose owner is gone: shims (supervisor processes),
 //! control groups, and the directories of checks.
 //!
 //! Normally the owner removes its shims, control groups and directories. But the owner can be

@@ -79,8 +79,8 @@ pub use shim::ShimLimits;
 
 use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
-/// Returns the text that a person sees for a journal record when following a program's output: a
-/// printed line unchanged, a mark (a remark of the supervisor process) as a sentence, and `None`
+/// Returns the text of a journal record for a person who follows a program's output. A printed line
+/// is unchanged, and a mark (a remark of the supervisor process) becomes a sentence. Returns `None`
 /// for the program's input.
 pub fn record_text(record: &JournalRecord) -> Option<String> {
     match record.stream {

@@ -70,7 +70,7 @@ const SECRET_WORDS: &[(&str, SecretKind)] = &[
     ("authorization", SecretKind::Generated),
 ];
 
-/// Words that, followed by `key`, make a name the name of a secret, as in `api_key`.
+/// Words that mark the name of a secret if the word `key` follows, as in `api_key`.
 const KEY_PREFIXES: &[&str] = &[
     "api",
     "access",
@@ -105,9 +105,9 @@ const KEY_PREFIXES: &[&str] = &[
     "server",
 ];
 
-/// Returns the position of the secret that is announced at position `at`: by the last word of a
-/// name, by a URL with a user part, by the login option of a curl command, or by the path of a
-/// webhook.
+/// Returns the position of a secret whose announcement begins at `at`. A secret is announced by the
+/// last word of a name, by a URL with a user part, by the login option of a curl command, or by the
+/// path of a webhook.
 pub(crate) fn find_named_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let secret_match = |(start, end)| SecretMatch {
         start,

@@ -129,8 +129,8 @@ impl Process {
     /// Returns whether the process is in the middle of an exec, when its new memory is still empty
     /// and shows no environment.
     ///
-    /// This was seen on a busy machine: a process that is not read again after this moment is not
-    /// recognised as part of the launch and is not killed.
+    /// Such a process must be read again after the exec. Otherwise it is not recognised as part of
+    /// the launch and is not killed, which happened on a busy machine.
     fn is_in_exec(&self) -> bool {
         let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else {
             return false;

@@ -59,8 +59,9 @@ impl ProcessTree {
         };
         let own_pid = std::process::id();
         let processes = Process::list_all()?;
-        // List the group's members after the processes. If another process gets an id meanwhile,
-        // its start time differs from the one read above, so no signal reaches it (P5).
+        // List the group's members after the processes. If another process gets one of the ids
+        // meanwhile, it has a different start time than the process read above, so no signal
+        // reaches it (P5).
         let members: HashSet<u32> = self
             .cgroup
             .get()

@@ -65,9 +65,9 @@ impl MachineFacts {
 /// The way in which a program is signed in to its provider, as far as it can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
-    /// The program is signed in by a key: this environment variable is set.
+    /// The program is signed in by an API key, because this environment variable is set.
     Key(String),
-    /// The program is signed in by a login: this file exists.
+    /// The program is signed in by a login, because this file exists.
     File(PathBuf),
     /// The program needs no sign-in.
     NotNeeded,

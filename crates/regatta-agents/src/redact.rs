@@ -2,9 +2,9 @@
 //!
 //! The redactor removes two kinds of text. The first kind are the values that the program was
 //! given, in every spelling in which a program may print them. The second kind is everything that
-//! looks like a secret, such as a key of a known maker or a value with a secret's name. The
+//! looks like a secret, such as an API key of a known service or a value with a secret's name. The
 //! redactor finds the first kind reliably. The second kind is a safety net for secrets that Regatta
-//! never had, such as a key in a repository.
+//! never had, such as an API key in a repository.
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
 //! with a secret is copied. There are no regular expressions, because the tables of regular
@@ -186,8 +186,8 @@ impl Redactor {
         Cow::Borrowed(line)
     }
 
-    /// Redacts a line that contains, or is a part of, a value that an earlier line announced.
-    /// Returns `None` if no earlier line announced a value.
+    /// Redacts a line with a secret value, or with a part of one, if an earlier line announced the
+    /// value. Returns `None` if no earlier line announced a value.
     fn redact_multiline<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
         let mut open_form = self
             .open_multiline
@@ -348,7 +348,8 @@ impl BytePairs {
         Some(at + hit)
     }
 
-    /// Adds the first two bytes of every spelling that these characters may have.
+    /// Adds the first two bytes of each form in which a program may write `spelling`: unchanged,
+    /// with escapes, or percent-encoded.
     fn add_first_pairs(&mut self, spelling: &[char]) {
         let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else {
             return;
@@ -390,9 +391,9 @@ impl BytePairs {
     }
 }
 
-/// Checks whether the known secret `spelling` stands at `start` in any spelling: unchanged, with
-/// JSON escapes (once or nested), or percent-encoded in whole or in part. Returns the end of the
-/// match.
+/// Checks whether the known secret `spelling` begins at `start`. The secret may be unchanged, have
+/// JSON escapes (once or nested), or be percent-encoded in whole or in part. Returns the end of the
+/// secret.
 fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
     let mut position = start;
     let mut rest = spelling;
@@ -432,8 +433,8 @@ fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     }
 }
 
-/// Returns the number of bytes of `character` at the beginning of `text`, in one of its spellings,
-/// or `None` if another character stands there.
+/// Returns the number of bytes that `character` occupies at the beginning of `text`, whether it is
+/// plain, escaped or encoded. Returns `None` if `text` begins with another character.
 fn spelled_length(character: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
     let mut buffer = [0; 4];
     let raw = character.encode_utf8(&mut buffer).as_bytes();
@@ -551,8 +552,8 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     text
 }
 
-/// Returns those base64 characters of a value that do not depend on the text around it. `ahead` is
-/// the number of bytes, modulo 3, that precede the value in the encoded text.
+/// Returns those base64 characters of a value that do not depend on the text around the value.
+/// `ahead` is the number of bytes, modulo 3, that precede the value in the encoded text.
 fn base64_core(value: &[u8], ahead: usize, alphabet: &[u8; 64]) -> Vec<char> {
     let shifted = [&vec![0; ahead][..], value].concat();
     let text = base64(&shifted, alphabet);

@@ -9,7 +9,7 @@
 //! for the next daemon.
 //!
 //! The relay (this forwarding of connections) grants no access by itself, because each request
-//! through the relay needs a token, as on the daemon's own port.
+//! through the relay needs an access token, as on the daemon's own port.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -73,8 +73,8 @@ pub(crate) struct SessionFacts {
 /// The content of `launch.json`: the program that a supervisor process has to start, and its
 /// settings.
 ///
-/// The environment is not part of the file, because it may hold an agent's key. The supervisor
-/// process receives the environment as its own environment, so the key is never on disk.
+/// The environment is not part of the file, because it may hold an agent's API key. The supervisor
+/// process receives the environment as its own environment, so the API key is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,

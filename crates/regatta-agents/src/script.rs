@@ -38,7 +38,7 @@ pub enum ScriptStep {
         #[serde(default)]
         fails: bool,
     },
-    /// Writes a file and creates the directories in which it is.
+    /// Writes a file, and creates its parent directories if necessary.
     Write {
         /// The file, relative to the workspace.
         path: RelativePath,

@@ -1,5 +1,5 @@
 //! The scripted agent: the built-in agent that follows a list of steps, without a model and without
-//! a key.
+//! an API key.
 //!
 //! The scripted agent is a real program in a real workspace, so a newcomer can see everything work,
 //! and every test has a predictable agent. This file performs the steps. A [`ClientChannel`]

@@ -198,7 +198,7 @@ fn run_length(text: &[u8], is: fn(u8) -> bool) -> usize {
     text.iter().take_while(|byte| is(**byte)).count()
 }
 
-/// Returns the position of a key with a known service's prefix that begins at `at`.
+/// Returns the position of an API key that begins at `at` with the prefix of a known service.
 fn issued_key(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let (first, second) = (*text.first()?, *text.get(1)?);

@@ -83,8 +83,8 @@ pub(crate) enum ShimReply {
     Refused { why: String },
 }
 
-/// Returns a path to the socket that is short however deep its directory lies, because a socket's
-/// address holds only 107 bytes.
+/// Returns a short path to the socket, through the open directory. The socket's own path may be too
+/// long, because a socket's address holds only 107 bytes.
 fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }

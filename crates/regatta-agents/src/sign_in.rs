@@ -1,8 +1,9 @@
-//! Adds the keys and sign-in files of a known program to an agent's profile (its settings).
+//! Adds the API keys and sign-in files of a known program to an agent's profile (its settings).
 //!
-//! An agent's program starts with an environment that contains only listed variables, so a key or a
-//! sign-in file reaches it only if the profile names it. Every caller that creates an agent from a
-//! preset (the command line, the bridges, a team's launch) therefore uses [`add_sign_in`].
+//! An agent's program starts with an environment that contains only listed variables, so the
+//! program gets an API key or a sign-in file only if the profile names it. Every caller that
+//! creates an agent from a preset (the command line, the bridges, a team's launch) therefore uses
+//! [`add_sign_in`].
 
 use regatta_core::agent::{Profile, SandboxLevel, SecretSource, SecretVariable};
 

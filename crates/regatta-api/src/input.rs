@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::verb::TokenScope;
 
-mod messages; // the bus and the hooks
+mod messages; // messages, hooks, conversations, bridges
 
 pub use messages::*;
 
@@ -82,7 +82,8 @@ inputs! {
     }
     LandInput {
         id: String,
-        /// Put the work before all other work in the queue whose merge is not being tested yet.
+        /// Put the work before all other work in the queue, except work whose merge is already
+        /// being tested.
         #[serde(default)]
         first: bool,
         /// A claim on the project's trunk (the branch on which work lands) that the caller holds.
@@ -161,8 +162,8 @@ inputs! {
     }
     DownInput { #[serde(default)] keep_agents: bool }
     TokenAdd {
-        /// The name of the person or program that will use the token. The audit log shows it for
-        /// each write.
+        /// The name of the person or program that will use the token. The audit log shows this name
+        /// for each write.
         name: String,
         scope: TokenScope,
         /// The time in milliseconds for which the token is valid. If omitted, the token is valid
@@ -176,7 +177,8 @@ inputs! {
     AuditQuery {
         #[serde(default)] after: Option<u64>,
         #[serde(default = "default_fifty")] limit: usize,
-        /// List only writes in the name of this person or agent, or with the token of this name.
+        /// List only writes that were made under the name of this person or agent, or with the
+        /// access token that has this name.
         #[serde(default)]
         by: Option<String>,
         #[serde(default)] verb: Option<String>,
@@ -364,22 +366,22 @@ inputs! {
         to: Option<AgentName>,
     }
     /// Selects a mission, and the past revision (number of an event) at which to show the mission.
-    /// If `at` is omitted, the mission's last revision.
+    /// If `at` is omitted, the mission is shown at its last revision.
     MissionReplay { id: String, #[serde(default)] at: Option<u64> }
     MissionCompare { ids: Vec<regatta_core::ids::MissionId> }
     /// The final report with which a lead (the agent that leads a mission) ends its mission.
     MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
     MissionAdopt {
         task: TaskId,
-        /// The mission that gets the task. If omitted and the caller leads a mission, the mission
-        /// that the caller leads.
+        /// The mission to which the task is added. If omitted, a caller that leads a mission adds
+        /// the task to that mission.
         #[serde(default)]
         mission: Option<String>,
     }
     RouteInput {
         message: MessageId,
-        /// The project whose router (which reads commands in messages) handles the message. If
-        /// omitted, the project of the message's channel.
+        /// The project whose router handles the message. A router carries out the commands in
+        /// messages. If omitted, the project of the message's channel.
         #[serde(default)]
         project: Option<ProjectName>,
     }
@@ -399,8 +401,8 @@ inputs! {
         /// work.
         #[serde(default)]
         planner: Option<AgentName>,
-        /// If a previous plan could not be used: the reason, so that the planning agent can do
-        /// better.
+        /// The reason why the previous plan could not be used, so that the planning agent can do
+        /// better; otherwise empty.
         #[serde(default)]
         wrong: String,
         /// The steps for the agent that makes the plan, if that agent is a scripted agent (one that
@@ -544,8 +546,9 @@ pub struct RunnerCallResult {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The thing that a person must correct before the call can succeed, if there is one: the agent
-    /// (its program or a key is missing) or the task (git cannot create its workspace).
+    /// Set if a person must correct something before the call can succeed. The value is the agent
+    /// if its program or an API key is missing, or the task if git cannot create the task's
+    /// workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }

@@ -246,8 +246,8 @@ pub struct AgentLaneView {
     pub actions: Vec<PageAction>,
 }
 
-/// A bar in the row of an agent or task: a period of time, with the state during that period. A
-/// period without an end lasts until now.
+/// A bar in the row of an agent or task: a time span, with the state during this time span. A bar
+/// without an end lasts until now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneBar {
@@ -310,8 +310,8 @@ pub struct TodaySpendView {
     /// of spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
-    /// Today's cost as a curve: for each minute with a payment, its time and the total cost of the
-    /// day so far, in millionths of a dollar.
+    /// Today's cost as a curve: for each minute with a payment, its time and the total cost from
+    /// the beginning of the day to that minute, in millionths of a dollar.
     pub line: Vec<(u64, u64)>,
     /// The curve in `line` split by provider, the most expensive provider first. Each provider has
     /// one value for each point of `line`: its total cost up to that time.
@@ -321,7 +321,7 @@ pub struct TodaySpendView {
     pub text: String,
 }
 
-/// Today's cost with its breakdown, what was achieved with it, and the budgets.
+/// Today's cost with its breakdown, the results that were achieved, and the budgets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostPage {
@@ -381,8 +381,9 @@ pub struct TaskPage {
     pub actions: Vec<PageAction>,
 }
 
-/// A team with its desired state (what a person requested), its resolved state (what the planner
-/// decided), its live state (what runs), and the actions on the team.
+/// A team with three states, and with the actions on the team. A person requested the desired
+/// state, the planner decided the resolved state, and the live state describes the programs that
+/// run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {

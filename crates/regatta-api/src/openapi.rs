@@ -46,23 +46,23 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     let mut answer = json!({
         "type": "object",
         "properties": {
-            "revision": { "type": "integer", "minimum": 0, "description": "The revision at which \
-                the answer was true" },
+            "revision": { "type": "integer", "minimum": 0, "description": "The revision (number of \
+             the last event) at which the data was read" },
             "data": move_definitions(data, shared),
         },
         "required": ["revision", "data"],
     });
     let mut parameters = Vec::new();
     if verb.returns_list {
-        answer["properties"]["next"] = json!({ "type": "string", "description": "Set if there is \
-            more: pass it as after in the next request" });
+        answer["properties"]["next"] = json!({ "type": "string", "description": "Set if there are \
+                more entries. Pass this value as after in the next request" });
         parameters.push(json!({
             "name": "limit", "in": "query", "description": "Maximum number of entries",
             "schema": { "type": "integer", "minimum": 1, "maximum": 10_000 },
         }));
         parameters.push(json!({
-            "name": "after", "in": "query", "description": "Continue after this: the value of \
-                next in the previous page",
+            "name": "after", "in": "query", "description": "The value of next in the previous \
+             page. The answer continues after that page",
             "schema": { "type": "string" },
         }));
     }
@@ -70,7 +70,7 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
         parameters.push(json!({
             "name": "If-Match", "in": "header",
             "description": "The ETag of an answer. The call is refused with 412 if its target has \
-                changed since",
+             changed since that answer",
             "schema": { "type": "string", "pattern": "^(\\*|\"[0-9]{1,19}\")$" },
         }));
     }
@@ -83,7 +83,8 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
         "responses": {
             "200": {
                 "description": "Done",
-                "headers": { "ETag": { "description": "The revision, for If-Match", "schema": { "type": "string" } } },
+                "headers": { "ETag": { "description": "The revision of the answer, to be sent as \
+                 If-Match", "schema": { "type": "string" } } },
                 "content": { "application/json": { "schema": answer } },
             },
             "default": {
@@ -121,14 +122,18 @@ fn events_operation() -> Value {
     let number = json!({ "type": "integer", "minimum": 0 });
     json!({
         "operationId": "events",
-        "summary": "Streams events from a revision on, as they are committed",
+        "summary": "Streams the events after a revision, each as soon as it is stored",
         "x-regatta-needs": "viewer",
         "parameters": [
-            { "name": "after", "in": "query", "schema": number, "description": "Start after this revision" },
+            { "name": "after", "in": "query", "schema": number, "description": "Send only events \
+               after this revision" },
             { "name": "follow", "in": "query", "schema": { "type": "boolean", "default": true } },
-            { "name": "kind", "in": "query", "schema": { "type": "string" }, "description": "Only these kinds: task.*,claim.granted" },
-            { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Only events about this: T7" },
-            { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Only events of this actor" },
+            { "name": "kind", "in": "query", "schema": { "type": "string" }, "description": "Send \
+               only events of these kinds, such as task.*,claim.granted" },
+            { "name": "about", "in": "query", "schema": { "type": "string" }, "description": "Send \
+               only events about the thing with this id, such as T7" },
+            { "name": "by", "in": "query", "schema": { "type": "string" }, "description": "Send \
+               only events that this person or agent caused" },
             { "name": "Last-Event-ID", "in": "header", "schema": number, "description": "Continue \
                 after this revision" },
         ],

@@ -1,8 +1,8 @@
 //! Pagination with `?limit=50&after=CURSOR`, for every verb that returns a list.
 //!
-//! The cursor is the key of the last entry on a page and not its position. So entries that are
-//! added or removed meanwhile do not shift the next page. If there are more entries, the answer
-//! contains the cursor of the next page in `next`.
+//! The cursor is the key of the last entry on a page, and not the entry's position. So the next
+//! page does not shift if entries are added or removed before it is requested. If there are more
+//! entries, the answer contains the cursor of the next page in `next`.
 
 use regatta_core::natural_sort::compare;
 use serde::Deserialize;
@@ -89,7 +89,8 @@ impl Paging {
                     return Err(Problem::new(
                         410,
                         "cursor_gone",
-                        "the list no longer has the entry of the parameter after, where the next page begins",
+                        "the list no longer contains the entry that the parameter after names, so \
+                         the next page has no start",
                         "read the list from its start: omit the parameter after",
                     ));
                 }

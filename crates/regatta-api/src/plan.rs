@@ -26,8 +26,9 @@ pub struct PlanView {
     /// The progress of the planning agent, or the reason why the plan cannot be used, in words.
     pub text: String,
     pub tasks: Vec<PlannedTask>,
-    /// The wave (a group of tasks that run at the same time) of each task of the plan: `1`, or
-    /// `1.2` if the task must also wait for another task of its wave that changes the same files.
+    /// The wave of each task of the plan. A wave is a group of tasks that run at the same time. A
+    /// task of the first wave has the value `1`, or `1.2` if it must also wait for another task of
+    /// the wave that changes the same files.
     pub waves: Vec<String>,
     /// Each file that the plan's tasks name, with the task that owns the file. Files that several
     /// tasks want to change come first.
@@ -179,8 +180,8 @@ pub fn extract_plan(answer: &str) -> (String, bool) {
 }
 
 /// Returns an estimate, in words, of the duration and cost of `tasks` tasks. The estimate is a
-/// range: the middle half of `times` (in milliseconds) and of `costs` (in millionths of a dollar)
-/// of tasks that landed before.
+/// range: the middle half of the `times` and `costs` of tasks that landed before. Times are in
+/// milliseconds, and costs are in millionths of a dollar.
 pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let middle_half = |values: &mut Vec<u64>| {
         values.sort_unstable();

@@ -1,8 +1,8 @@
 //! The inputs and views of the API verbs for teams (agents that are launched and stopped together).
 //!
 //! A list contains a [`TeamSummary`] of each team. The view of one team contains the same summary
-//! and three separate records: what a person requested (desired), what the planner decided
-//! (resolved), and what runs (live).
+//! and three separate records. The desired record is the request of a person, the resolved record
+//! is the decision of the planner, and the live record describes the programs that run.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
@@ -66,8 +66,8 @@ pub struct MemberLiveView {
     pub silent_ms: Option<u64>,
 }
 
-/// A team with all details: the summary as in the list of teams, what a person requested (desired),
-/// what the planner decided (resolved), and what runs (live).
+/// A team with all details: the summary as in the list of teams, the request of a person
+/// (`desired`), the decision of the planner (`resolved`), and the programs that run (`live`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {

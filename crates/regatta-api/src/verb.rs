@@ -1,8 +1,9 @@
 //! The table of the API's verbs (named operations such as `task.add`).
 //!
-//! One row per verb is the only place that says its name, the types of its input and its answer, the
-//! required permission, and its help. HTTP routes, conditions, audit, pages of lists, JSON Schemas,
-//! the OpenAPI document, MCP tools and the calls of the command line are generated from the row.
+//! Each verb has one row, which is the only place that defines the verb's name, the types of its
+//! input and its answer, the required permission, and the help text. HTTP routes, conditions,
+//! audit, pages of lists, JSON Schemas, the OpenAPI document, MCP tools and the calls of the
+//! command line are generated from the row.
 
 use std::fmt;
 
@@ -132,14 +133,15 @@ impl Verb {
     }
 
     /// Returns whether the daemon must read changed settings files again before it performs a call
-    /// of this verb. Frequent calls of programs do not need that, because the daemon reads changed
-    /// settings every second.
+    /// of this verb. Verbs that programs call often do not need this, because the daemon also reads
+    /// changed settings every second.
     pub fn needs_fresh_settings(&self) -> bool {
         self.is_write() && !self.is_frequent
     }
 
-    /// Marks a verb that is not written to the audit log although viewers may not call it: it only
-    /// reads, or a runner calls it many times a minute and events record the consequences.
+    /// Marks a verb whose calls are not written to the audit log. Without this mark, every verb
+    /// that viewers may not call is audited. A marked verb only reads, or a runner calls it many
+    /// times a minute and events record the consequences.
     const fn unaudited(self) -> Verb {
         Verb {
             is_unaudited: true,
@@ -214,8 +216,9 @@ macro_rules! verbs {
 
         /// The data of a verb's answer.
         ///
-        /// The server builds an answer of this type for every call, so that the table decides what
-        /// a verb answers, and converts it to JSON once, when it is sent.
+        /// The server builds an answer of this type for every call, so that the table determines
+        /// the type of each verb's answer. The server converts the answer to JSON once, when it
+        /// sends the answer.
         #[derive(Debug)]
         pub enum AnswerData { $($variant(Box<$output>),)* }
 
@@ -419,7 +422,7 @@ verbs! {
         Operate, "Requests a mission with a lead, who breaks its goal into tasks";
     "mission.list" MissionList mission_list(input::ProjectFilter) -> Vec<view::MissionLineView>
         [ByKey, |mission| mission.id],
-        View + Lead, "Lists the missions, each with its lead or its position in the queue for one";
+        View + Lead, "Lists the missions, each with its lead or its place in the queue for a lead";
     "mission.cancel" MissionCancel mission_cancel(input::IdWithText) -> view::MissionView,
         Operate, "Ends a mission; its processes stop, and their work is kept";
     "mission.handover" MissionHandover mission_handover(input::MissionHandover)
@@ -428,7 +431,7 @@ verbs! {
     "mission.finish" MissionFinish mission_finish(input::MissionFinish) -> Done,
         Operate + Lead, "Finishes a mission with a report";
     "mission.adopt" MissionAdopt mission_adopt(input::MissionAdopt) -> view::TaskView,
-        Operate + Lead, "Adds a task that nobody works on to a mission";
+        Operate + Lead, "Adds an existing task to a mission, if nobody works on the task";
     "route" Route route(input::RouteInput) -> Done,
         Operate, "Routes a message; a message that was already routed is ignored";
     "guide" Guide guide(input::GuideQuery) -> Vec<view::GuideView>,
@@ -439,7 +442,7 @@ verbs! {
         View, "Shows a mission as it stood at any revision";
     "mission.compare" MissionCompare mission_compare(input::MissionCompare)
         -> Vec<view::MissionFiguresView>,
-        View, "Compares missions: time, landed, retries, cost, conflicts";
+        View, "Compares missions: time, landed tasks, retries, cost, conflicts";
     "plan.ask" PlanAsk plan_ask(input::PlanAsk) -> plan::PlanView,
         Operate, "Asks an agent for a plan of a goal; the plan's tasks are not started";
     "plan.show" PlanShow plan_show(input::PlanShow) -> plan::PlanView,
@@ -451,7 +454,7 @@ verbs! {
     "resume" Resume resume(input::IdInput) -> view::ResumeAnswer,
         Operate, "Resumes a mission, a task or an agent";
     "pause" Pause pause(input::IdWithText) -> view::TaskView,
-        Operate, "Pauses a task; its session waits";
+        Operate, "Pauses a task, and keeps its session if the program can continue it later";
     "retry" Retry retry(input::IdInput) -> view::TaskView,
         Operate + Lead, "Tries a task again";
     "tell" Tell tell(input::IdWithText) -> view::TellView,
@@ -484,7 +487,7 @@ verbs! {
         [Custom, |escape| escape.id],
         View, "Lists the changes and findings outside the manifests of tasks";
     "scope.follow" ScopeFollow scope_follow(input::IdInput) -> view::TaskView,
-        Operate, "Makes a task of a finding outside a manifest";
+        Operate, "Creates a task from a finding outside a manifest";
     "rule.list" RuleList rule_list(input::ProjectFilter) -> Vec<view::RuleView>
         [Custom, |rule| rule.rule.name],
         View, "Lists the standing rules of projects";
@@ -498,24 +501,24 @@ verbs! {
     "policy.rm" PolicyRm policy_rm(input::RuleIdInput) -> Done,
         Admin, "Removes a rule";
     "budget.list" BudgetList budget_list(input::BudgetListInput) -> view::BudgetsView,
-        View, "Shows the budgets and what is spent";
+        View, "Shows the budgets and the amounts that were spent";
     "cost" Cost cost(input::CostQuery) -> view::CostView,
-        View, "Shows the cost since a day, its breakdown, and the work that it paid for";
+        View, "Shows the cost since a day, with its breakdown and the work that was paid for";
     "budget.set" BudgetSet budget_set(input::BudgetSet) -> view::BudgetsView,
         Admin if_match |input| input.scope, "Sets or removes a budget";
     "land" Land land(input::LandInput) -> view::TaskView,
-        Operate + Lead, "Lands a task's finished work, which is also the approval";
+        Operate + Lead, "Approves a task's finished work and lands it";
     "queue" Queue queue(input::ProjectFilter) -> Vec<view::QueueView>
         [Custom, |queue| queue.project],
         View + Lead, "Shows the landing queue";
     "queue.hold" QueueHold queue_hold(input::QueueHold) -> Done,
         Operate, "Holds a landing queue";
     "queue.accept" QueueAccept queue_accept(input::ProjectFilter) -> Done,
-        Operate, "Accepts the trunk although it differs from what landed";
+        Operate, "Accepts the trunk although it differs from the landed work";
     "queue.release" QueueRelease queue_release(input::ProjectFilter) -> Done,
         Operate, "Releases a held landing queue";
     "diff" Diff diff(input::DiffInput) -> view::DiffView,
-        View + Lead, "Shows what a task's finished work changes";
+        View + Lead, "Shows the changes in a task's finished work";
     "revise" Revise revise(input::IdWithText) -> view::TaskView,
         Operate + Lead, "Sends finished work back with instructions";
     "drop" Drop drop_work(input::IdWithText) -> view::TaskView,
@@ -523,7 +526,7 @@ verbs! {
     "takeover" Takeover takeover(input::IdInput) -> view::TaskView,
         Operate, "Starts an attempt in which a person works on a task that waits for a person";
     "undo" Undo undo(input::IdInput) -> view::TaskView,
-        Operate, "Reverts what a task landed, through the landing queue";
+        Operate, "Reverts a task's landed work, through the landing queue";
     "claim.acquire" ClaimAcquire claim_acquire(input::ClaimAcquire) -> view::GrantedClaim,
         Operate + Attempt, frequent, "Acquires a claim, or waits for it";
     "claim.renew" ClaimRenew claim_renew(input::HeldClaimInput) -> view::GrantedClaim,
@@ -546,9 +549,9 @@ verbs! {
         Operate + Attempt, "Lists an agent's unread messages and marks them read";
     "msg.inbox" MsgInbox msg_inbox(input::MsgInbox) -> Vec<view::UnreadView>
         [Custom, |unread| unread.channel],
-        View + Attempt, "Counts what an agent has not read, by channel";
+        View + Attempt, "Counts an agent's unread messages in each channel";
     "msg.attachment" MsgAttachment msg_attachment(input::MsgAttachment) -> view::AttachmentView,
-        View + Attempt, "Reads a file that goes with a message";
+        View + Attempt, "Reads an attachment of a message";
     "hook.add" HookAdd hook_add(input::HookAdd) -> view::HookView,
         Admin, "Adds a hook: a command or a router that messages or events trigger";
     "hook.list" HookList hook_list(input::EmptyInput) -> Vec<view::HookView>
@@ -565,7 +568,7 @@ verbs! {
     "hook.log" HookLog hook_log(input::HookLog) -> Vec<Firing> [Custom, |firing| firing.id],
         View, "Lists the firings of hooks, with their causes and results";
     "team.create" TeamCreate team_create(regatta_core::team::CreateTeam) -> team::TeamView,
-        Admin, "Makes a team: a lead and its members";
+        Admin, "Creates a team: a lead and its members";
     "team.edit" TeamEdit team_edit(team::TeamEdit) -> team::TeamView,
         Admin, "Changes the desired state of a team";
     "team.list" TeamList team_list(team::TeamFilter) -> Vec<TeamSummary> [ByKey, |team| team.team],
@@ -600,7 +603,7 @@ verbs! {
         View, "Lists the conversations in outside services";
     "conversation.show" ConversationShow conversation_show(input::ConversationIdInput)
         -> Conversation,
-        View, "Shows a conversation, its turns and what was posted";
+        View, "Shows a conversation with its turns and posts";
     "conversation.accept" ConversationAccept conversation_accept(input::ConversationIdInput)
         -> Conversation,
         Operate, "Accepts the request of a person who is not on the allow-list";
@@ -649,7 +652,7 @@ verbs! {
     "token.rm" TokenRm token_rm(input::TokenNameInput) -> Done,
         Admin, people_only, "Revokes a token at once";
     "audit" Audit audit(input::AuditQuery) -> Vec<view::AuditLineView> [ByKey, |line| line.n],
-        Admin, unaudited, "Lists who requested which change, from where, and with which outcome";
+        Admin, unaudited, "Lists the requested changes, each with its caller, origin and outcome";
     "limits.set" LimitsSet limits_set(input::LimitsSet) -> Done,
         Admin if_match |_input| "fleet", people_only, "Sets the machine's limits";
     "backup" Backup backup(input::FileInput) -> String,

@@ -9,7 +9,7 @@ mod claim; // claims
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
-mod messages; // the bus and the hooks
+mod messages; // messages and hooks
 mod mission; // missions
 mod queue; // the landing queue and its batches
 mod replay; // replays of missions
@@ -317,8 +317,8 @@ pub struct RuleView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleMatchView {
-    /// The time at which the rule is checked: `start` (before a task starts) or `landing` (before
-    /// its work lands).
+    /// The time at which the rule is checked: `start` means before a task starts, and `landing`
+    /// means before its work lands.
     pub before: String,
     pub action: RuleAction,
     pub words: String,
@@ -331,8 +331,9 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// The agent's state, one of: idle; busy; parked, while it gets no work, such as after its
-    /// provider's limit is used up; offline, until the agent or its runner registers again.
+    /// The agent's state, one of: idle, busy, parked, offline. A parked agent gets no work, for
+    /// example because its provider's limit is used up. An offline agent stays offline until the
+    /// agent or its runner registers again.
     pub state: String,
     /// The state of the agent for programs. `state` is the same state as a word for people.
     pub at: DisplayState,

@@ -3,7 +3,7 @@
 //!
 //! The registry is read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the
 //! environment variables of an older bridge program (`AGENTS_JSON`, `SLACK_BOT_TOKEN`,
-//! `SLACK_BOT_TOKEN__CODEX`, …). With its credential, an agent has an identity at a service.
+//! `SLACK_BOT_TOKEN__CODEX`, …). A credential gives an agent its own identity at a service.
 //! Therefore an agent never uses another agent's credential. A bridge is the connection of one
 //! agent to one service. If the agent lacks a credential for the service, the bridge does not run,
 //! and the reported reason names the missing variable.
@@ -44,8 +44,9 @@ pub struct BridgesConfig {
     /// Names of the chat services that may be used, such as `slack`. If empty, all services may be
     /// used.
     pub services: Vec<String>,
-    /// People who may ask an agent for work: `slack:U123`, `github:octocat`, everybody with write
-    /// access (`github:write`), all members (`slack:team`, `linear:team`), …
+    /// People who may ask an agent for work, such as `slack:U123` or `github:octocat`. The entry
+    /// `github:write` stands for everybody with write access, and `slack:team` or `linear:team` for
+    /// all members.
     pub allow: Vec<String>,
     /// Bots that may ask an agent for work, named by their id or name in the service.
     pub bots: Vec<String>,
@@ -55,7 +56,7 @@ pub struct BridgesConfig {
     pub deliver: ChangeDestination,
     /// Number of hours without a message after which the workspace of a conversation is removed.
     pub idle_hours: u64,
-    /// Project to which the work from channels and repositories without an entry in `map` belongs.
+    /// Project of the work that comes from channels and repositories without an entry in `map`.
     pub project: Option<ProjectName>,
     /// Address at which the readers of posts can open Regatta's web page. Posts link to this
     /// address.
@@ -108,7 +109,8 @@ pub enum RefusalPolicy {
 pub enum ContextPolicy {
     #[default]
     None,
-    /// The agent also receives the visible messages of the thread before its message.
+    /// In addition to the message for the agent, the agent receives the earlier visible messages of
+    /// the thread.
     Thread,
 }
 
@@ -126,8 +128,8 @@ pub struct ChannelMapping {
     /// Id of the Telegram chat that the entry is for.
     pub telegram: Option<String>,
     pub project: Option<ProjectName>,
-    /// Directory of the project to which the requests from this channel refer. The agent's
-    /// instructions name the directory.
+    /// Directory of the project. The requests from this channel are about this directory, and the
+    /// agent's instructions name it.
     pub directory: Option<String>,
     /// Instructions that the agent receives at the start of each conversation in the channel.
     pub prompt: Option<String>,
@@ -159,7 +161,7 @@ pub struct WebhookConfig {
     pub events: Vec<String>,
 }
 
-/// A receiver of Regatta's events, with the secret with which the events for it are signed.
+/// A receiver of Regatta's events, with the secret that signs these events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookReceiver {
     pub url: String,
@@ -275,8 +277,8 @@ impl Credentials {
         }
     }
 
-    /// Returns `text` with these credentials replaced by `…`. This is needed because an error text
-    /// from a service may contain the credential with which it was called.
+    /// Returns `text` with these credentials replaced by `…`. The replacement is needed because a
+    /// service's error text may repeat the credential that the caller sent.
     pub fn redact(&self, text: &str) -> String {
         let secrets = self.secrets();
         let known = secrets
@@ -369,7 +371,7 @@ impl BridgeRegistry {
             }
             (None, [only]) => only.clone(),
             (None, []) => {
-                return Err("there is no project yet: regatta init in a repository".into());
+                return Err("there is no project yet; run regatta init in a repository".into());
             }
             (None, _) => {
                 let names: Vec<&str> = projects.iter().map(ProjectName::as_str).collect();

@@ -443,7 +443,7 @@ impl Intake {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "the engine refused a request to the agent {} that arrived through {}, so it is ignored: {why}", self.agent, self.service);
+                tracing::info!(agent = %self.agent, service = %self.service, "a request to the agent {} arrived through {}, but the engine refused the request, so it is ignored: {why}", self.agent, self.service);
                 self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }
@@ -502,7 +502,7 @@ fn scope_of_choice(choice: &str) -> regatta_core::approval::AnswerScope {
     }
 }
 
-/// Returns the answer to a request that the value of a pressed button (`choice`) means, or `None`
+/// Converts the value of a pressed button (`choice`) to an answer to the request. Returns `None`
 /// for an unknown value.
 fn answer_for_choice(content: &RequestContent, choice: &str) -> Option<RequestAnswer> {
     match content {

@@ -118,9 +118,9 @@ impl Bridges {
         })
     }
 
-    /// Starts sending events to every receiver `[[bridges.webhook]]`, beginning after the last
-    /// event that was sent to this receiver. The position of this event is stored in the directory
-    /// `data`.
+    /// Starts sending events to every receiver `[[bridges.webhook]]`. For each receiver, begins
+    /// after the last event that was sent to this receiver. The position of this event is stored in
+    /// the directory `data`.
     pub fn send_webhooks(&mut self, data: &Path) -> Result<(), String> {
         // Read the revision (the number of the newest event) now and not when the task first runs,
         // because events that happen in between must also be sent.

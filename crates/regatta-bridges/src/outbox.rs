@@ -49,7 +49,7 @@ struct ConversationMemory {
     /// Numbers of the posts that this daemon began and for which every call had a clear result. For
     /// such a post, the outbox knows exactly which pieces the service has.
     certain_posts: HashSet<u64>,
-    /// The post that the rate limits delay, and the end of this delay. Other posts of the
+    /// The post that is delayed by the rate limits, and the end of this delay. Other posts of the
     /// conversation may be sent earlier, so that the result of a turn does not wait for an edit of
     /// a progress message.
     delayed_work: Option<(WorkKey, Instant)>,
@@ -777,8 +777,8 @@ impl PostJob {
     }
 }
 
-/// Returns the share of the rate limits that edits which only show progress must leave free: one
-/// half, or more if the results of the turns in progress (`working` is their number) need more.
+/// Returns the share of each rate limit that must stay free when an edit only shows progress. The
+/// share is one half, or more if the results of the `working` turns in progress need more.
 fn share_for_turn_ends(limits: &[RateLimit], working: usize) -> f64 {
     let share = |limit: &RateLimit| match limit.kind {
         RateLimitKind::Window { max_units, .. } => {

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crate::intake::unix_time_ms;
 
-/// A rate limit of a service. Each call that the limit applies to uses some of its units.
+/// A rate limit of a service. A call that falls under the limit uses some of the limit's units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Name of the counter for which the limit applies: a method of the service's API, or a method
-    /// in one channel.
+    /// Name of the counter that is limited: a method of the service's API, or a method in one
+    /// channel.
     pub key: String,
     pub kind: RateLimitKind,
     /// Number of units that one call uses.
@@ -277,10 +277,10 @@ const MAX_LIMIT_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Number of lines after which the file of calls is rewritten without old lines.
 const MAX_LOG_LINES: usize = 20_000;
 
-/// A file with one line for each call that was sent, each arrival of a call and each refusal, so
-/// that they count after a restart. If the daemon is killed, no line is lost. A power failure may
-/// lose some lines, because the file is not synced to the disk. Then the service may have to refuse
-/// a call.
+/// A file with one line for each call that was sent, each arrival of a call and each refusal.
+/// Because of this file, earlier calls still count after a restart. If the daemon is killed, no
+/// line is lost. A power failure may lose some lines, because the file is not synced to the disk.
+/// Then the service may have to refuse a call.
 #[derive(Debug)]
 struct CallLog {
     path: PathBuf,
@@ -384,7 +384,7 @@ impl CallLog {
         self.file.write_all(lines.as_bytes())?;
         if self.lines > MAX_LOG_LINES {
             *self = CallLog::open(&self.path, at_unix_ms)?.0;
-            self.lines = 0; // the next rewrite is as far away, however many lines still count
+            self.lines = 0; // do not rewrite soon again, even if many lines still count
         }
         Ok(())
     }
@@ -545,8 +545,8 @@ impl CallLimiter {
         }
     }
 
-    /// Records that the service refused a call. Until the time `until`, no call is sent to which
-    /// one of these limits applies.
+    /// Records that the service refused a call. Until the time `until`, calls that fall under one
+    /// of these limits are not sent.
     pub fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
         for limit in limits {
             let usage = self.usage_by_key.entry(limit.key.clone()).or_default();

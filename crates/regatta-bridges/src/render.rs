@@ -23,7 +23,7 @@ pub struct TurnProgress {
     /// The most recent tool calls, one text each.
     pub recent_tools: VecDeque<String>,
     pub tool_count: usize,
-    /// The end of the text that the agent has written so far.
+    /// The last part of the text that the agent has written.
     pub text: String,
     pub plan: Vec<PlanEntry>,
 }

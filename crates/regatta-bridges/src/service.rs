@@ -51,7 +51,7 @@ pub enum IncomingEvent {
         /// permissions, because the service has already allowed the deletion.
         requester: Requester,
     },
-    /// A person requested to merge a conversation's work into the trunk again.
+    /// A person requested another attempt to merge a conversation's work into the trunk.
     RetryRequested {
         delivery: String,
         key: String,
@@ -235,8 +235,8 @@ pub trait Outbound: Send + Sync + 'static {
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
     /// Returns the minimum time between two edits of the same post that only show progress.
     fn min_edit_interval(&self) -> Duration;
-    /// Returns the longest time for which an agent that works may post nothing. After this time the
-    /// service would treat the agent as dead. Returns `None` if the service has no such rule.
+    /// Returns the maximum time between two posts of an agent that works. After a longer silence,
+    /// the service would treat the agent as dead. Returns `None` if the service has no such rule.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }

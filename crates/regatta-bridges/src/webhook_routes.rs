@@ -18,8 +18,9 @@ use axum::response::{IntoResponse, Response};
 use crate::intake::Intake;
 use crate::service::{Inbound, ReceiveOutcome};
 
-/// Time limit for the arrival of a delivery's body. This limit, and also the limit for storing the
-/// delivery's events, is shorter than the time for which any of the services waits for an answer.
+/// Time limit for the arrival of a delivery's body. This limit is shorter than the time for which
+/// any of the services waits for an answer. The same is true of the limit for storing the
+/// delivery's events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const STORE_TIMEOUT: Duration = Duration::from_millis(2_500);
 

@@ -114,7 +114,7 @@ fn store_file(
 }
 
 /// Opens a file that is to be attached. Opening a pipe does not wait for a writer, and opening a
-/// terminal does not make that terminal the daemon's own.
+/// terminal does not make it the terminal that controls the daemon.
 fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let AttachmentSources::Within(directories) = sources else {

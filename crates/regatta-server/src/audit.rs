@@ -1,14 +1,14 @@
 //! The audit log: a record of every write that a caller requested, with the access token, the
 //! origin and the result.
 //!
-//! The store knows which change was made and by whom. The audit log also has the token and the
-//! address or process of the caller, and it has refused writes. It is a file beside the store,
-//! `audit.jsonl`, to which lines are only appended. A line is written before its caller gets the
-//! answer, so every acknowledged write is in the log, however the daemon ends. Lines of callers
-//! that are answered together are written together. The file is synced to disk within
-//! [`SYNC_INTERVAL`], so only a crash of the whole machine can lose lines, and the store still has
-//! their changes. A full file is renamed and a new one begun; when there are too many files, the
-//! oldest is deleted.
+//! The store knows which change was made and by whom. The audit log also has the name of the
+//! caller's access token, the caller's address or process, and the writes that were refused. It is
+//! a file beside the store, `audit.jsonl`, to which lines are only appended. A line is written
+//! before its caller gets the answer, so every acknowledged write is in the log, however the daemon
+//! ends. Lines of callers that are answered together are written together. The file is synced to
+//! disk within [`SYNC_INTERVAL`], so only a crash of the whole machine can lose lines, and the
+//! store still has their changes. A full file is renamed and a new one begun; when there are too
+//! many files, the oldest is deleted.
 //!
 //! The audit log is not part of the store, for two reasons: each refused write would cost a
 //! transaction, and restoring the store from a backup would remove the record of later writes.
@@ -71,8 +71,8 @@ impl AuditLog {
         if size == 0 {
             last_line = last_number(&rotated_path(&path, 1))?;
         } else if !ends_with_newline(&path, size)? {
-            // A crash may have cut off the last line. A line break is added so that the next line
-            // does not continue it.
+            // A crash may have cut off the last line. Add a line break, so that the next line does
+            // not continue the cut line.
             file.write_all(b"\n")?;
             size += 1;
         }

@@ -2,7 +2,7 @@
 //! must name this daemon (S2).
 //!
 //! No handler can be reached without this check. An authenticated request carries its caller as a
-//! [`Principal`], and the table of verbs says what each caller may do.
+//! [`Principal`], and the table of verbs determines the calls that each caller may make.
 
 use std::net::SocketAddr;
 
@@ -25,14 +25,14 @@ pub(crate) fn authenticate(
     // Health checks need no token, because they reveal nothing and are called by process
     // supervisors.
     let path = request.uri().path();
-    // A webhook delivery of a chat service is signed instead of having a token.
+    // A webhook delivery of a chat service has a signature instead of an access token.
     let signed = path.starts_with("/webhooks/");
     if signed || health::PUBLIC_PATHS.contains(&path) || web::is_public(request.method(), path) {
         return Ok(None);
     }
     let (principal, person) = identify(shared, origin, request.headers())?;
-    // Changes that a browser requests are recorded in the name of the person who opened the page,
-    // whatever name the page sends.
+    // Record changes that a browser requests in the name of the person who opened the page, even if
+    // the page sends another name.
     if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
@@ -82,9 +82,9 @@ fn require_own_host(
     Ok(())
 }
 
-/// Returns whether a request came through the relay in an agent's shim (the process that supervises
-/// the agent's program), whose port is not one of the daemon's. A browser cannot send such a
-/// request, because it has a token and no Origin header.
+/// Returns whether a request came through the relay of an agent's program. The relay is a part of
+/// the shim, the process that supervises the program, and has a port of its own. A browser cannot
+/// send such a request, because the request has an access token and no Origin header.
 fn is_relayed(origin: ConnectionOrigin, host: &str, headers: &HeaderMap) -> bool {
     let port = host
         .strip_prefix("127.0.0.1:")

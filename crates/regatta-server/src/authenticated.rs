@@ -57,8 +57,8 @@ impl Authenticated {
 
     /// Returns the name under which the caller's changes are recorded, and the request's
     /// idempotency key (with which a client can safely repeat a request). Only a caller who can
-    /// read the data directory may choose the person's name; for all others, the token determines
-    /// the name.
+    /// read the data directory may choose the person's name; for all others, the access token
+    /// determines the name.
     pub(crate) fn request_context(&self) -> Result<RequestContext, Problem> {
         let actor = match &self.principal {
             Principal::Owner => self
@@ -80,8 +80,8 @@ impl Authenticated {
             None => None,
             Some(value) => {
                 let text = value.to_str().map_err(|_| bad_key())?;
-                // The caller's token becomes part of the key, so that nobody can read or block
-                // another caller's answers by sending the same key.
+                // The caller's access token becomes part of the idempotency key, so that nobody can
+                // read or block another caller's answers by sending the same key.
                 let qualified = match &self.principal {
                     Principal::Owner => text.to_owned(),
                     principal => format!("{}/{text}", principal.label()),

@@ -1,5 +1,5 @@
-//! Computes what agents have cost per day, from usage in the event log. The results are kept in
-//! memory and updated with each request.
+//! Computes the cost of agents per day, from usage in the event log. The results are kept in memory
+//! and updated with each request.
 //!
 //! The first request reads the event log from the first revision of the requested day; later
 //! requests read only newer events. Ended attempts and tasks no longer change, so they are read
@@ -89,7 +89,7 @@ impl CostDimensions {
         }
     }
 
-    /// Returns the provider that the attempt's usage is paid to. If the agent was removed, returns
+    /// Returns the provider that is paid for the attempt's usage. If the agent was removed, returns
     /// the agent's name instead.
     fn provider(&self, board: &Board) -> String {
         board.agents.get(&self.agent).map_or_else(
@@ -604,7 +604,7 @@ mod tests {
             (Some(111), 0, 0, 0),
             "only one day was requested yesterday"
         );
-        // A clock that is set back drops nothing.
+        // No day is dropped when the clock is set back.
         add_day(&mut index, 111);
         index.note_requested_day(110, 110);
         assert_eq!(size(&index), (Some(111), 1, 1, 1));

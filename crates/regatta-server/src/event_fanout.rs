@@ -1,10 +1,10 @@
 //! Distributes events to all readers of the event stream. Each event is formatted once, and all
 //! readers share the bytes.
 //!
-//! The engine's writer thread (the one that commits all changes) has only this one listener,
-//! however many readers there are. The listener formats each event and passes it on, so that a
-//! reader costs only a pointer and a write to its connection. The more readers there are, the more
-//! events are collected before they are sent, because a thousand writes per commit would take
+//! The engine's writer thread, which stores all changes, has only this one listener, however many
+//! readers there are. The listener formats each event and passes it on, so that a reader costs only
+//! a pointer and a write to its connection. The more readers there are, the more events are
+//! collected before they are sent, because a thousand writes for each stored change would take
 //! processor time from the writer. A reader that falls behind is notified, and reads the missed
 //! events from the stored event log.
 //!
@@ -39,8 +39,8 @@ const MAX_BACKLOG_BATCHES: usize = 256;
 const MAX_IMMEDIATE_READERS: usize = 16;
 const DELAY_PER_READER: Duration = Duration::from_micros(50);
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(100);
-/// Number of recently ended tasks that are remembered. When the daemon starts, the last
-/// `MAX_EVENTS_SEARCHED` events are searched for such tasks.
+/// Number of recently ended tasks that are remembered. When the daemon starts, such tasks are read
+/// from the last `MAX_EVENTS_SEARCHED` events.
 const MAX_FINISHED_TASKS: usize = 1_000;
 const MAX_EVENTS_SEARCHED: u64 = 5_000;
 
@@ -221,7 +221,7 @@ impl EventFanout {
     }
 
     /// Waits until a task is ready that the caller might get, and returns a permit to poll for that
-    /// task. Returns `Some(None)`, which means without a permit, as soon as `is_done` holds.
+    /// task. Returns `Some(None)`, which means no permit, as soon as `is_done` returns true.
     /// Returns `None` at the deadline.
     pub(crate) async fn wait_for_poll_permit(
         &self,

@@ -5,7 +5,7 @@
 //! page at a time, and disconnects a reader that takes no data for half a minute. Each frame
 //! contains the revision of its event, so that a reader can continue from there (`Last-Event-ID`).
 //! A heartbeat also contains the current revision. So a reader that wants only rare events can
-//! continue from there, and not from its last event long ago.
+//! continue from that revision, and not from its last event, which may be long ago.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 //! machines fetch from it and push their work to it.
 //!
 //! Every caller that may read everything may fetch. Only a runner's token may push, and only to the
-//! refs that keep the work of attempts on its own runners. It cannot push to the trunk or to other
-//! work (Q11).
+//! refs that keep the work of attempts on its own runners. Such a token cannot push to the trunk or
+//! to other work (Q11).
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;

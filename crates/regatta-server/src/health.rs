@@ -1,8 +1,8 @@
 //! Health checks for supervisors, and metrics for monitoring.
 //!
-//! `/healthz` and `/readyz` can be requested without a token, so that supervisors need no token.
-//! They answer with a single word. The Host and Origin headers are checked as in all requests.
-//! `/metrics` reveals much, so it requires a token that may read everything.
+//! `/healthz` and `/readyz` can be requested without an access token, so that supervisors need
+//! none. They answer with a single word. The Host and Origin headers are checked as in all
+//! requests. `/metrics` reveals much, so it requires an access token that may read everything.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, metrics};
 
-/// The paths that can be requested without a token.
+/// The paths that can be requested without an access token.
 pub(crate) const PUBLIC_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Handles `/healthz`: answers that the daemon is running.
@@ -21,8 +21,9 @@ pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Handles `/readyz`: answers whether the daemon can store changes. The store must have accepted
-/// the last batch of changes, the audit log its last line, and the daemon must not be stopping.
+/// Handles `/readyz`: answers whether the daemon can store changes. The daemon can do so if the
+/// store accepted the last batch of changes, the audit log accepted its last line, and the daemon
+/// is not stopping.
 pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
     let is_ready = shared.engine.is_healthy()
         && !shared.audit.write_failures().1

@@ -1,5 +1,5 @@
 //! The HTTP server of the daemon. It listens on loopback, on a unix socket and, if configured, for
-//! other machines. With few exceptions, each request needs a token.
+//! other machines. With few exceptions, each request needs an access token.
 //!
 //! [`auth`] authenticates callers, [`verbs`] runs the verbs of `regatta-api` (such as `task.add`)
 //! on the engine, and [`event_stream`] sends events.
@@ -95,7 +95,7 @@ pub trait BridgeControl: Send + Sync {
     /// run, includes the reason.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
     /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of bridges
-    /// that this affects.
+    /// that were paused or resumed.
     fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize;
     /// Returns the HTTP router for webhook deliveries of the services, below `/webhooks/`. Their
     /// signatures authenticate them.
@@ -164,8 +164,8 @@ pub(crate) struct ServerState {
     pub(crate) shutdown: watch::Sender<Option<ShutdownCause>>,
     /// The data directory, which holds the audit log and attachments.
     pub(crate) data_dir: PathBuf,
-    /// Number of requests for unused names so far. Each request generates names from a different
-    /// number, so that simultaneous callers get different names.
+    /// Number of requests for unused names since the daemon started. Each request generates names
+    /// from a different number, so that simultaneous callers get different names.
     pub(crate) name_requests: std::sync::atomic::AtomicU64,
     pub(crate) web_source: web::WebSource,
     pub(crate) sign_in_codes: web::login::SignInCodes,
@@ -173,8 +173,8 @@ pub(crate) struct ServerState {
     /// number of simultaneous processes.
     pub(crate) git_permits: Arc<Semaphore>,
     pub(crate) live_caches: live::LiveCaches,
-    /// Reads from the event log how long tasks have waited and for what. Keeps the events that were
-    /// read so far in memory.
+    /// Reads from the event log how long each task has waited, and the reasons. Events stay in
+    /// memory after they were read.
     pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
     pub(crate) cost_index: cost_index::CostIndex,
     pub(crate) recovery_notice: Option<String>,

@@ -3,7 +3,7 @@
 //! The counters of calls and events are kept in this module. All other values are read from the
 //! board (the daemon's state in memory) and the engine when somebody requests the metrics.
 //!
-//! The module `health` checks the token of such requests.
+//! The module `health` checks the access token of such requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -172,7 +172,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     let writer = shared.engine.metrics();
     page.histogram(
         "regatta_commit_seconds",
-        "Time to commit a batch to the store",
+        "Time to store a batch of changes",
         &writer.commits,
     );
     let commands = [
@@ -183,7 +183,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     page.per_label(
         "regatta_commands_total",
         "counter",
-        "Commands decided; failed counts batches that could not be stored",
+        "Commands by outcome: accepted, refused, or failed (batches that could not be stored)",
         "outcome",
         commands,
     );

@@ -1,5 +1,6 @@
 //! Sends traces to an OpenTelemetry collector, over OTLP and HTTP. Each call, each attempt and each
-//! landing (the merge of a task's work) is a span (a named period of time).
+//! landing (the merge of a task's work) is recorded as a span. A span has a name, a beginning and
+//! an end.
 //!
 //! Spans wait in a list of limited length and are sent every few seconds. If the collector does not
 //! answer, the waiting spans are lost, and one line is written to the log. An attempt is one trace,
@@ -23,15 +24,15 @@ use tokio::sync::Notify;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// Maximum number of spans (named periods in a trace) that wait to be sent. Further spans are
+/// Maximum number of spans (timed operations in a trace) that wait to be sent. Further spans are
 /// dropped.
 const MAX_WAITING_SPANS: usize = 8_192;
-/// Maximum number of spans (named periods in a trace) in one request to the collector.
+/// Maximum number of spans (timed operations in a trace) in one request to the collector.
 const SPANS_PER_BATCH: usize = 512;
 const SEND_INTERVAL: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The OpenTelemetry collector to which spans (named periods in traces) are sent.
+/// The OpenTelemetry collector to which spans (timed operations in traces) are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceCollector {
     /// Address of the collector as `host:port`.
@@ -88,7 +89,7 @@ impl TraceCollector {
     }
 }
 
-/// A finished span: a named period with its trace and attributes.
+/// A finished span: a timed operation with its trace and attributes.
 struct Span {
     trace: String,
     id: String,
@@ -103,8 +104,8 @@ struct Span {
     error: Option<String>,
 }
 
-/// Records spans (named periods in traces). Holds the spans that have begun, and the finished spans
-/// that wait to be sent.
+/// Records spans (timed operations in traces). Holds the spans that have begun, and the finished
+/// spans that wait to be sent.
 pub(crate) struct Tracer {
     collector: TraceCollector,
     id_seed: [u8; 32],
@@ -115,7 +116,7 @@ pub(crate) struct Tracer {
 
 #[derive(Default)]
 struct WaitingSpans {
-    /// Number of spans (named periods in a trace) since the daemon started. The ids of spans are
+    /// Number of spans (timed operations in a trace) since the daemon started. The ids of spans are
     /// computed from this number.
     queued_count: u64,
     spans: Vec<Span>,
@@ -127,8 +128,8 @@ struct OpenSpans {
     landings: HashMap<LandingId, (u64, AttemptId)>,
 }
 
-/// Maximum number of unfinished spans (named periods in a trace). While this number is reached, new
-/// attempts and landings are not traced.
+/// Maximum number of unfinished spans (timed operations in a trace). While this number is reached,
+/// new attempts and landings are not traced.
 const MAX_OPEN_SPANS: usize = 10_000;
 
 impl Tracer {
@@ -182,7 +183,7 @@ impl Tracer {
         }
     }
 
-    /// Records a span (a named period in a trace) for an answered call of an API verb.
+    /// Records a span (a timed operation in a trace) for an answered call of an API verb.
     pub(crate) fn record_call(
         &self,
         verb: &str,
@@ -223,7 +224,7 @@ impl Tracer {
         });
     }
 
-    /// Begins or ends the span (the named period in a trace) of an attempt or a landing, if the
+    /// Begins or ends the span (a timed operation in a trace) of an attempt or a landing, if the
     /// event reports such a beginning or end.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         let wall = recorded.now.unix_ms;
@@ -312,8 +313,8 @@ impl Tracer {
         });
     }
 
-    /// Sends waiting spans (named periods in traces) to the collector every few seconds until the
-    /// daemon ends.
+    /// Sends waiting spans (timed operations in traces) to the collector every few seconds until
+    /// the daemon ends.
     pub(crate) async fn run(&self) {
         let mut was_logged = false;
         loop {
@@ -322,9 +323,9 @@ impl Tracer {
         }
     }
 
-    /// Sends all waiting spans (named periods in traces). `was_logged` is true if the log already
-    /// has a line about the present outage of the collector. Returns the value of `was_logged` for
-    /// the next call.
+    /// Sends all waiting spans (timed operations in traces). `was_logged` is true if the log
+    /// already has a line about the present outage of the collector. Returns the value of
+    /// `was_logged` for the next call.
     pub(crate) async fn send_all(&self, mut was_logged: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
@@ -365,7 +366,7 @@ fn unix_ns(wall: u64) -> u128 {
     u128::from(wall) * 1_000_000
 }
 
-/// The facts about a caller that are recorded in the span (the named period in a trace) of each
+/// The facts about a caller that are recorded in the span (a timed operation in a trace) of each
 /// call.
 pub(crate) struct CallerAttributes {
     caller: String,

@@ -1,8 +1,8 @@
 //! Limits the rate of requests, with one token bucket per caller.
 //!
 //! A program in an endless loop may send the same request a thousand times a second. This limit
-//! keeps it from slowing down other callers. Requests with the daemon's own token are not limited,
-//! because a program that can read this token could do more harm in other ways.
+//! keeps such a program from slowing down other callers. Requests with the daemon's own token are
+//! not limited, because a program that can read that access token could do more harm in other ways.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -20,7 +20,7 @@ pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// Time limit for the arrival of a request's complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads the complete body of a request before the handler runs. This is a middleware function.
+/// Reads, as middleware, the complete body of a request before the handler runs.
 pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match read_body(body).await {

@@ -138,7 +138,8 @@ impl TokenMinter {
         )
     }
 
-    /// Returns the token of a command that a hook started.
+    /// Returns the access token of a command that a hook started. The access token is computed from
+    /// the firing's id and from `fence`, which is the number in `Firing::token`.
     pub fn firing_token(&self, id: FiringId, fence: u64) -> String {
         format!(
             "rf_{id}_{}",
@@ -601,8 +602,8 @@ mod tests {
         }
     }
 
-    /// The daemon does not start with an unreadable file, because an empty list would forget every
-    /// token.
+    /// The daemon does not start with an unreadable file, because with an empty list it would
+    /// forget every token.
     #[test]
     fn d8_a_truncated_list_of_tokens_is_an_error() {
         let dir = tempfile::tempdir().unwrap();

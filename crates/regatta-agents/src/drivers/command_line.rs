@@ -106,7 +106,7 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     flag("--append-system-prompt", profile.system_prompt.as_deref());
     if let Some(url) = &setup.mcp_url {
         // The program replaces the placeholder by the value of its environment variable, so the
-        // token is not on the command line.
+        // access token is not on the command line.
         let server = json!({
             "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {TOKEN_PLACEHOLDER}") },
         });

@@ -15,13 +15,13 @@ use serde_json::Value;
 use super::error_class::ProgramFailure;
 use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 
-/// The number of bytes of the program's error output that are kept, at the end of the output, for
-/// people to read.
+/// The number of bytes that are kept from the end of the program's error output, for people to
+/// read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
 /// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
 /// services limit the length of a message.
 const MAX_ANSWER_BYTES: usize = 47_000;
-/// The number of bytes that are kept at the end of an answer that is longer than
+/// The number of bytes that are kept from the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
 const CUT_ANSWER_BYTES: usize = 40_000;
 /// The text that replaces the removed beginning of an answer that was too long.

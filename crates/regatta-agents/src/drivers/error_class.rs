@@ -123,8 +123,8 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
         .find_map(|key| class_from_data(&data[*key]))
 }
 
-/// Returns the kind of failure that a program's name for an error stands for, or `None` for an
-/// unknown name.
+/// Converts a program's name for an error to the kind of failure. Returns `None` for an unknown
+/// name.
 pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
     let plain_name: String = name
         .chars()
@@ -186,7 +186,8 @@ pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
     })
 }
 
-/// Returns the kind of failure that an HTTP status or a JSON-RPC error code stands for.
+/// Converts an HTTP status or a JSON-RPC error code to the kind of failure. Returns `None` for an
+/// unknown number.
 pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
     Some(match status {
         -32000 | 401 | 402 | 403 => FailureClass::Auth,
@@ -198,8 +199,8 @@ pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
     })
 }
 
-/// Phrases that occur in error messages, with the kind of failure that each means. The first match
-/// counts.
+/// Phrases that occur in error messages, grouped by the kind of failure that they describe. The
+/// first match counts.
 const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
     (
         FailureClass::ContextFull,
@@ -355,8 +356,8 @@ fn data_text(data: &Value) -> String {
     }
 }
 
-/// The longest duration until the end of a usage limit that is believed. A longer duration is an
-/// error of the program and would keep Regatta from ever using the provider again.
+/// The longest believable time until a usage limit ends. A longer time is an error of the program
+/// and would keep Regatta from ever using the provider again.
 const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// Returns the time at which a usage limit ends, in Unix milliseconds, from the program's data or

@@ -112,9 +112,9 @@ impl DriverHarness {
         self.driver.assess_exit(exit)
     }
 
-    /// Checks that a new driver can continue after a restart at any position of the journal: after
-    /// replaying the records so far, it must send the same input, report the same events and judge
-    /// the end in the same way as the driver that wrote the journal.
+    /// Checks that a new driver can continue after a restart at any position of the journal. After
+    /// replaying the journal up to this position, the new driver must send the same input, report
+    /// the same events and judge the end in the same way as the driver that wrote the journal.
     pub(super) fn check_replay(&self) {
         let mut original = new_driver(&self.setup);
         for cut in 0..=self.journal.len() {
@@ -172,8 +172,8 @@ impl DriverHarness {
                 ids.push(id.clone());
             }
         }
-        // Check that nothing is sent twice or out of order: before each recorded input, a driver
-        // that has replayed the journal so far must want to send exactly that input.
+        // Check that nothing is sent twice or out of order. Replay the journal to a new driver:
+        // before each recorded input, the driver's next input must be the recorded one.
         let mut fresh = new_driver(&self.setup);
         for (index, record) in self.journal.iter().enumerate() {
             let desired = self

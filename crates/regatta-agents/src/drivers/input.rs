@@ -1,5 +1,5 @@
-//! Reads what a tool call acts on from the tool's input: the command, the files, the URLs, and the
-//! rest (S13).
+//! Reads the object of a tool call from the tool's input: the command, the files, the URLs and
+//! other arguments (S13).
 //!
 //! Programs use different names for the same thing. The keys below are all the names seen in Claude
 //! Code, Codex, Gemini, Qwen, OpenCode, Goose and their adapters.

@@ -43,10 +43,10 @@ pub const PROMPT_PLACEHOLDER: &str = "{prompt}";
 /// The placeholder for the regatta program, as a whole argument.
 pub const REGATTA_PLACEHOLDER: &str = "{regatta}";
 
-/// The variable in which a program finds the token of its attempt.
+/// The environment variable in which a program finds the access token of its attempt.
 pub const TOKEN_VARIABLE: &str = "REGATTA_TOKEN";
 
-/// The placeholder for the token in a driver's input to the program.
+/// The placeholder for the attempt's access token in a driver's input to the program.
 pub const TOKEN_PLACEHOLDER: &str = "${REGATTA_TOKEN}";
 
 /// The facts that a driver gets from outside, enough to create it again after a restart. They
@@ -143,14 +143,15 @@ pub(crate) fn input_source(runtime: &Runtime) -> InputSource {
     }
 }
 
-/// Replaces the token's placeholder in a line that opens a session. Other lines, above all prompts,
-/// stay unchanged.
+/// Replaces the placeholder by the access token in a line that opens a session. Other lines, above
+/// all prompts, stay unchanged.
 pub fn fill_token(line: &str, token: &str) -> String {
     if !line.contains(TOKEN_PLACEHOLDER) {
         return line.to_owned();
     }
     let opens_session = matches!(rpc::parse_message(line), Some(rpc::RpcMessage::Request { method, .. }) if acp::opens_session(&method));
-    // Regatta creates the token, and it contains no character that JSON escapes.
+    // The access token needs no escaping, because Regatta creates it without characters that JSON
+    // escapes.
     if opens_session {
         line.replace(TOKEN_PLACEHOLDER, token)
     } else {
@@ -204,7 +205,8 @@ mod tests {
         );
     }
 
-    /// S4: the token is inserted when the line is sent, and only into a line that opens a session.
+    /// S4: the access token is inserted when the line is sent, and only into a line that opens a
+    /// session.
     #[test]
     fn s4_the_token_is_inserted_only_into_a_line_that_opens_a_session() {
         let line = |method: &str| {

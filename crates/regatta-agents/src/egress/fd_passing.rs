@@ -1,5 +1,6 @@
-//! Passes listening sockets over a unix socket from a sandbox's init process (the first process
-//! inside the sandbox) to the shim (the supervisor process outside).
+//! Passes listening sockets over a unix socket from a sandbox to the shim, the supervisor process
+//! outside the sandbox. The sender is the init process, which is the first process inside the
+//! sandbox.
 //!
 //! The init process waits until the shim lets it continue.
 
@@ -25,9 +26,9 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// meanwhile.
 const REJECTED_PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns a path to the socket through `/proc/self/fd` that is short however deep the socket's
-/// directory lies, because a socket's address holds only 107 bytes. The path is valid while the
-/// returned directory is open.
+/// Returns a short path to the socket, through `/proc/self/fd`. The socket's own path may be too
+/// long, because a socket's address holds only 107 bytes. The path is valid while the returned
+/// directory is open.
 fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let name = path.file_name().unwrap_or_default();

@@ -127,8 +127,8 @@ pub struct RefusedConnection {
     /// The host and port to which the program tried to connect, as `HOST:PORT`.
     pub to: String,
     pub why: String,
-    /// The number of times that connections to this host and port were refused so far. Only the
-    /// first, the tenth, the hundredth and so on are reported.
+    /// The number of refused connections to this host and port, including this one. Only the first,
+    /// the tenth, the hundredth and so on are reported.
     pub times: u64,
 }
 

@@ -20,8 +20,8 @@ pub(crate) enum MultilineForm {
 /// The quotes that begin and end a text of several lines.
 pub(crate) const TRIPLE_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 
-/// Returns the form in which the lines after `line` contain a secret that `line` announces, or
-/// `None` if `line` announces no secret.
+/// Returns the form in which the lines after `line` contain a secret, or `None` if `line` does not
+/// announce a secret.
 pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
     let text = line.trim();
     let last = *text.as_bytes().last()?;

@@ -65,9 +65,9 @@ pub(super) fn mechanism_does_not_work(mechanism: SandboxMechanism, why: &str) ->
 /// is Landlock, which cannot restrict hosts.
 pub(super) fn landlock_has_no_allow_list() -> AgentError {
     AgentError {
-        message: "The agent may reach only listed hosts, which Landlock cannot enforce. A list \
-            of hosts needs a network namespace that only the supervisor process connects to the \
-            outside."
+        message: "The agent may reach only listed hosts, which Landlock cannot enforce. A list of \
+                  hosts needs a network namespace whose only connection to the outside is the \
+                  supervisor process."
             .to_owned(),
         hint: "Install bubblewrap or allow user namespaces. Or remove the hosts from the agent's \
             list and choose whether it has a network."

@@ -15,8 +15,8 @@
 //!
 //! The init process tries, inside the sandbox, actions that must be impossible there, and starts
 //! nothing if one of these actions is possible. No mechanism knows host names. A program that may
-//! reach only some hosts therefore has no network at all, and a proxy in its shim (supervisor
-//! process) connects the program to these hosts (see [`crate::egress`]).
+//! reach only some hosts therefore has no network at all. A proxy in its shim (supervisor process)
+//! connects the program to these hosts; see [`crate::egress`].
 
 mod bubblewrap;
 mod init;

@@ -37,16 +37,16 @@ pub(super) enum PathContent {
     Link(PathBuf),
 }
 
-/// The file system of a sandbox: each path with what the program sees there, parents before
-/// children. Paths without an entry at or above them do not exist inside the sandbox.
+/// The file system of a sandbox: each path with the content that the program sees there, parents
+/// before children. Paths without an entry at or above them do not exist inside the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MountPlan {
     pub(super) places: Vec<(PathBuf, PathContent)>,
 }
 
 impl MountPlan {
-    /// Returns the entry that determines what the program sees at a path: the nearest entry at or
-    /// above it.
+    /// Returns the entry that determines the content that the program sees at a path: the nearest
+    /// entry at or above this path.
     pub(super) fn entry_for(&self, path: &Path) -> Option<&(PathBuf, PathContent)> {
         self.places
             .iter()

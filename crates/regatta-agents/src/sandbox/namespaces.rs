@@ -187,8 +187,8 @@ fn make_mount(root: &Path, path: &Path, content: &PathContent) -> io::Result<()>
         create_parent(&target)?;
         File::create(&target)?;
     }
-    // Mount everything below the source too, because the kernel does not allow showing a part of it
-    // without the rest.
+    // Mount everything below the source too, because the kernel does not allow showing a part of
+    // the source without the rest.
     Ok(mount_bind_recursive(source, &target)?)
 }
 
@@ -196,8 +196,8 @@ fn create_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// Makes every mount under the new root read-only or writable as the mount plan says, and makes
-/// setuid bits and device files ineffective on all of them.
+/// Makes every mount under the new root read-only or writable according to the mount plan, and
+/// makes setuid bits and device files ineffective on all of them.
 fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the mounts cannot be listed ({error})"))?;

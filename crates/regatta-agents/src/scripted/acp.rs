@@ -78,7 +78,7 @@ struct SavedSession {
     /// The index of the next step to perform; the first step has index 0.
     position: usize,
     updates: Vec<Value>,
-    /// The reported cost of the whole session so far, in dollars.
+    /// The reported cost of the session since its start, in dollars.
     cost: f64,
 }
 
@@ -399,7 +399,8 @@ struct AcpChannel<'a> {
     session: SavedSession,
     turn: TurnUsage,
     mode: String,
-    /// The output of the running command so far, because each update repeats all of it.
+    /// All output that the running command has printed. It is kept because each update repeats all
+    /// of it.
     output: String,
 }
 

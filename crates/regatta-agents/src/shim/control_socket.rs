@@ -1,5 +1,5 @@
-//! The supervisor's thread that receives commands for a program: from daemons over the socket, or
-//! for a check over standard input from the daemon that started it.
+//! The supervisor's thread that receives commands for a program. Daemons send the commands over a
+//! socket. For a check, the daemon that started the check sends the commands over standard input.
 //!
 //! The thread writes no file and so never waits for the disk. The thread can therefore receive a
 //! stop command even while the journal writer waits for the disk.

@@ -18,8 +18,8 @@ use crate::egress::{EgressGate, RefusedConnection};
 use crate::journal::JournalMark;
 use crate::process::Process;
 
-/// The maximum number of times that processes outside the control group are searched. No new
-/// process starts meanwhile, so normally the second search finds none.
+/// The maximum number of searches for processes outside the control group. No new process starts
+/// between the searches, so normally the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
 /// The maximum number of parent processes between a sandbox's init process and its supervisor

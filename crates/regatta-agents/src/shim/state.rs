@@ -1,5 +1,5 @@
 //! The state that the threads of a shim (supervisor process) share: the queued input for the
-//! program, the marks (the shim's own remarks) to write into the journal, and the journal's
+//! program, the remarks (marks) that the shim itself adds to the journal, and the journal's
 //! progress.
 
 use std::collections::VecDeque;

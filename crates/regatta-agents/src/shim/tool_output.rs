@@ -7,9 +7,9 @@
 //!
 //! If a text continues the previous text, only the new part is stored, and the field
 //! [`CONTINUES_FIELD`] lists the text. The driver reads that field and puts the parts together, so
-//! nothing is lost. A text that replaces the previous text is stored whole. The bytes that are
-//! stored for all updates of one call are limited; a mark (a remark of the shim (supervisor
-//! process) in the journal) tells how many bytes are missing.
+//! nothing is lost. A text that replaces the previous text is stored whole. The number of bytes
+//! that are stored for all updates of one call is limited. If bytes are missing, the shim
+//! (supervisor process) writes their number into the journal as a mark.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,8 +54,8 @@ struct StoredCall {
     left_out_bytes: u64,
 }
 
-/// The last line that was cut because it was too long (so it is no longer valid JSON), and the
-/// number of times that the program repeated the line.
+/// The last line that was cut because it was too long, and the number of times that the program
+/// repeated the line. A cut line is no longer valid JSON.
 struct CutLine {
     head: TextFingerprint,
     repeated_lines: u64,

@@ -15,29 +15,32 @@ inputs! {
         channel: ChannelName,
         text: String,
         #[serde(default)] labels: Vec<Label>,
-        /// The agent that sends the message. If the caller uses an agent's token, only that agent
-        /// or an agent below it (such as `claude-1/helper`) is allowed; the default is that agent.
+        /// The agent that sends the message. A caller with an agent's access token may name only
+        /// that agent, which is also the default, or an agent below it, such as `claude-1/helper`.
         #[serde(default)]
         agent: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Paths of files to attach, at most 10 of 4 MiB each: absolute paths on the daemon's
-        /// machine, or for an attempt paths within its workspace.
+        /// Paths of the files to attach. At most 10 files of at most 4 MiB each. The daemon's own
+        /// user can attach any file by its absolute path. An attempt can attach files from its
+        /// workspace, a hook's command from its working directory, and the holder of an access
+        /// token from the checkouts of projects.
         #[serde(default)]
         attach: Vec<String>,
     }
     /// Selects messages that satisfy all given conditions. The answer contains the newest of these
-    /// messages or, with `after`, the oldest messages after that message, in the order in which
-    /// they were posted.
+    /// messages or, if `after` is given, the oldest of these messages that were posted after the
+    /// message `after`. The messages are sorted by the time of posting.
     #[derive(Default)]
     MsgHistory {
         #[serde(default)] channel: Option<ChannelName>,
         #[serde(default)] label: Option<Label>,
-        /// Select only messages of this sender: an agent's name, `person:NAME`, or `regatta:`.
+        /// Select only messages of this sender: an agent's name, `person:NAME` for a person, or
+        /// `regatta:` for messages of the daemon itself.
         #[serde(default)]
         from: Option<String>,
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// The id of any message of a thread. Select all messages of that thread.
+        /// Select only messages of the thread that contains the message with this id.
         #[serde(default)]
         thread: Option<MessageId>,
         /// Select only messages that contain all these words. "Quoted words" must be adjacent.

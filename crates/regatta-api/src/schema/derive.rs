@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::verb::{AnswerData, Call, VERBS};
 use crate::{live_view, view};
 
-/// Returns the schemas of data that no verb answers: the entries of streams, and the topics of the
+/// Returns the schemas of data that no verb returns: the entries of streams, and the topics of the
 /// page. Each schema comes with the name of its kind.
 fn stream_schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![

@@ -1,5 +1,5 @@
 //! The answers of verbs that have several kinds of answers, and of verbs that answer with a few
-//! facts about what they did.
+//! facts about their effect.
 
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{AgentView, AgentWhyView, MissionView, TaskView, WhyView};
 use crate::verb::Done;
 
-/// The thing that the verb `show` was called with.
+/// The answer of the verb `show`: the task, attempt, agent, mission or request with the given id.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]

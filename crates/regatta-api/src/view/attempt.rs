@@ -14,8 +14,8 @@ use super::{LandingView, TaskView};
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
-    /// The access token of this attempt. It allows only what the attempt may do and becomes invalid
-    /// when the attempt ends.
+    /// The access token of this attempt. It allows only the actions of this attempt and becomes
+    /// invalid when the attempt ends.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bearer: String,
     pub task: TaskView,
@@ -112,8 +112,8 @@ pub struct JournalRecordView {
     /// record of this page.
     pub n: u64,
     pub at_wall: u64,
-    /// The kind of the record, one of: in (input), in_end (end of the input), out (output), err
-    /// (error output), mark (a remark of the supervisor process).
+    /// The kind of the record: `in` is input, `in_end` is the end of the input, `out` is output,
+    /// `err` is error output, and `mark` is a remark of the supervisor process.
     pub stream: String,
     /// The recorded line, with secrets removed.
     pub line: String,

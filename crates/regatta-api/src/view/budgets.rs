@@ -1,4 +1,4 @@
-//! Views of budgets, and of the amounts that were spent of them.
+//! Views of budgets, and of the amounts that were spent.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use regatta_core::budget;
 use regatta_core::ids::{AgentName, Now};
 use serde::{Deserialize, Serialize};
 
-/// A budget, and the amount of it that was spent. `spent` is empty if the budget applies to each
-/// task or attempt separately.
+/// A budget, and the amount that was spent. `spent` is empty if the budget applies to each task or
+/// attempt separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {

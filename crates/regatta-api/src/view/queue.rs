@@ -10,8 +10,8 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-/// The number of other landings (merges of one task's work) that a text names. The text only has
-/// the number of further landings.
+/// The maximum number of other landings (merges of one task's work) that a text names. If there are
+/// more, the text only gives their number.
 const MAX_NAMED_LANDINGS: usize = 3;
 
 /// A landing (the merge of one task's work) that is in the queue or has left it.
@@ -99,8 +99,8 @@ pub struct BatchView {
     pub state: String,
     /// The landings (merges of one task's work) in the batch, in merge order.
     pub cars: Vec<LandingId>,
-    /// The task on top of whose work the batch is merged; empty if the batch is merged on the
-    /// trunk, or is not being merged.
+    /// The task whose work is the base of the batch's merge; empty if the base is the trunk, or if
+    /// the batch is not being merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<TaskId>,
     /// The reason why the batch failed; empty if it has not failed.

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
-/// The explanation why a task waits. Of the wait reasons in `task`, the first is why the task waits
-/// now, and the others come next. `past` is the task's history.
+/// The explanation why a task waits. The first of the wait reasons in `task` is the present reason,
+/// and the others come next. `past` is the task's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {

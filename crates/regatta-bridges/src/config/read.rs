@@ -276,7 +276,7 @@ impl SettingsReader<'_> {
         }
         for (suffix, names) in suffixes.into_iter().filter(|(_, names)| names.len() > 1) {
             let why = format!(
-                "{} would have the same variables (…__{suffix})",
+                "{} would use the same environment variables, whose names end with __{suffix}",
                 names.join(" and ")
             );
             for (_, entry) in entries.iter_mut().filter(|(name, _)| names.contains(name)) {
@@ -370,8 +370,10 @@ impl SettingsReader<'_> {
             [] if entries.iter().any(|(_, entry)| entry.is_err()) => None,
             [] => entries.first().map(|(name, _)| name.clone()),
             [first, second, ..] => {
-                let message =
-                    format!("{first} and {second} are both marked as the default, so neither is");
+                let message = format!(
+                    "{first} and {second} are both marked as the default, so neither of \
+                     them is the default agent"
+                );
                 self.add_fault(source, message, "mark only one of them");
                 None
             }
@@ -521,14 +523,14 @@ impl SettingsReader<'_> {
         let name = |variable: &str| own_variable(variable, agent, is_default);
         if !missing.is_empty() {
             return Err(Some(format!(
-                "{} is not set, and another agent's is never used",
+                "{} is not set, and the credential of another agent is never used",
                 missing.join(" and ")
             )));
         }
         let mut take_value = |variable: &str| found.remove(variable).unwrap_or_default();
         let without_route = |variable: &str| {
             format!(
-                "{} is not set, so its route answers every delivery with 503",
+                "{} is not set, so the route for deliveries answers every delivery with status 503",
                 name(variable)
             )
         };
@@ -540,8 +542,8 @@ impl SettingsReader<'_> {
                 let signing_secret = found.remove("SLACK_SIGNING_SECRET").map(Secret);
                 if app_token.is_none() && signing_secret.is_none() {
                     return Err(Some(format!(
-                        "{} is not set (nor {} for events over HTTP), so it could receive no \
-                        events",
+                        "neither {} nor {} (for events over HTTP) is set, so the bridge could \
+                         receive no events",
                         name("SLACK_APP_TOKEN"),
                         name("SLACK_SIGNING_SECRET")
                     )));

@@ -53,8 +53,8 @@ struct ApiState {
     blocked_until: Option<Instant>,
 }
 
-/// Minimum remaining lifetime of a token in seconds. A token with less remaining lifetime is
-/// replaced, so that no token expires during a call.
+/// Minimum remaining lifetime of an installation token in seconds. A token with less remaining
+/// lifetime is replaced, so that no token expires during a call.
 const TOKEN_MARGIN_S: u64 = 5 * 60;
 /// Time after which a cached write permission is looked up again.
 const PERMISSION_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -251,8 +251,8 @@ impl GithubApi {
         if let Some(token) = known() {
             return Ok(token);
         }
-        // If several callers need a token at the same time, only the first caller requests it. The
-        // others wait here, and then find the token in the cache.
+        // If several callers need an installation token at the same time, only the first caller
+        // requests it. The others wait here, and then find the token in the cache.
         let _asking = self.token_lock.lock().await;
         if let Some(token) = known() {
             return Ok(token);
@@ -455,7 +455,7 @@ fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     match repo.split_once('/') {
         Some((owner, name)) if is_name(owner) && is_name(name) => Ok(repo),
         _ => Err(ServiceError::Rejected(format!(
-            "{repo:?} is not a repository; it is written owner/name"
+            "{repo:?} is not the name of a repository; write it as owner/name"
         ))),
     }
 }
@@ -484,8 +484,8 @@ fn is_rate_limited(answer: &HttpAnswer) -> bool {
         || error_text(answer).to_lowercase().contains("rate limit")
 }
 
-/// Returns the waiting time before the next call that GitHub requests in the headers of an answer,
-/// or `None` if it requests none.
+/// Returns how long to wait before the next call, as requested by GitHub in the headers of an
+/// answer. Returns `None` if the headers request no waiting time.
 fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     let refused = matches!(answer.status, 403 | 429) && is_rate_limited(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {

@@ -1,5 +1,5 @@
-//! Shows a GitHub check run on each commit that an agent pushed for a conversation. The check run
-//! shows the progress of merging the work into the trunk, and has a button to retry the merge.
+//! Shows a GitHub check run on each git commit that an agent pushed for a conversation. The check
+//! run shows the progress of merging the work into the trunk, and has a button to retry the merge.
 //!
 //! The content of a check run is computed from the board (the daemon's state in memory), and the
 //! bridge searches GitHub for an existing check run before it creates one. So the bridge stores
@@ -49,7 +49,7 @@ struct CheckContent {
 #[derive(Debug, Default)]
 struct ShownCheck {
     content: Option<CheckContent>,
-    /// The commit to which the check run belongs, and GitHub's id of the check run.
+    /// The git commit to which the check run belongs, and GitHub's id of the check run.
     check_run: Option<(String, u64)>,
     failures: u32,
     not_before: Option<Instant>,
@@ -88,7 +88,7 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
                 // The user need not give the app the permission for checks. Without this permission
                 // GitHub rejects the call, so the call is not repeated.
                 Err(ServiceError::Rejected(why) | ServiceError::Unauthorized(why)) => {
-                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run for conversation {}, so GitHub does not show the state of its work: {why}", conversation.id);
+                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run for conversation {}, so GitHub does not show the state of the conversation's work: {why}", conversation.id);
                     state.content = Some(content);
                 }
                 Err(error) => {
@@ -113,8 +113,8 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
     }
 }
 
-/// Returns the content of a conversation's check run, or `None` if no work of the conversation is
-/// or was in the landing queue (the queue of finished work that waits for its merge).
+/// Returns the content of a conversation's check run. Returns `None` if none of the conversation's
+/// work is or was in the landing queue, where finished work waits to be merged.
 fn check_content(
     intake: &Intake,
     board: &Board,

@@ -164,8 +164,8 @@ impl GithubInbound {
             is_bot: user["type"] == "Bot" || login.ends_with("[bot]"),
             is_uncertain: false,
         };
-        // Write access is looked up only for people whom the settings do not already allow to ask,
-        // and never for bots.
+        // Skip the lookup of write access if the settings already allow the person to ask, or if
+        // the author is a bot.
         if !requester.is_bot && !intake.may_ask(&requester) {
             requester.can_write = self.api.can_write(repo, login).await?;
         }
@@ -358,7 +358,8 @@ impl GithubInbound {
         Some(format!("{first}\n{comments_text}").trim().to_owned())
     }
 
-    /// Parses GitHub's event that a person asked to run one of the app's check runs again.
+    /// Parses the event that GitHub sends when a person asks to run one of the app's check runs
+    /// again.
     async fn parse_check_rerun(
         &self,
         intake: &Intake,
@@ -392,8 +393,8 @@ impl GithubInbound {
             Ok(requester) => requester,
             Err(_) => return NOT_AVAILABLE,
         };
-        // GitHub gives a request to run a check again no id of its own, so identify the request by
-        // a hash of the signed body.
+        // A request to run a check again has no id at GitHub, so identify the request by a hash of
+        // the signed body.
         let digest: String = Sha256::digest(body)
             .iter()
             .take(12)

@@ -20,7 +20,7 @@ const ZERO_WIDTH_SPACE: char = '\u{200b}';
 /// Maximum number of searches for the end of a hidden comment that spans paragraphs. The maximum
 /// limits the time that a hostile text can cost.
 const MAX_SEARCHES: usize = 64;
-/// Maximum number of characters before an `@` that are searched for the beginning of a web address.
+/// Maximum number of characters before an `@` in which the beginning of a web address is searched.
 const MAX_ADDRESS_CHARS: usize = 2_000;
 
 /// Splits a text into parts, each with its range and kind. The parts are in order and cover the
@@ -127,8 +127,9 @@ fn is_list_item(line: &str) -> bool {
     }
 }
 
-/// Returns the end of a hidden comment that begins in the prose between `start` and `end`, and ends
-/// after this prose. Returns `None` if there is no such comment.
+/// Searches for a hidden comment that begins in the prose between `start` and `end` and continues
+/// after this prose. Returns the position behind the comment, or `None` if there is no such
+/// comment.
 fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
     let last_part = split_prose(text, start..end, PartKind::Prose).pop()?;
     if last_part.1 != PartKind::Hidden || text[last_part.0.clone()].ends_with("-->") {
@@ -527,7 +528,11 @@ mod tests {
             ("```rust\nlet x", "```rust\nlet x\n```"),
         ] {
             assert_eq!(without_mentions(text), expected);
-            assert_eq!(without_mentions(expected), expected, "quiet is idempotent");
+            assert_eq!(
+                without_mentions(expected),
+                expected,
+                "without_mentions is idempotent"
+            );
         }
     }
 }

@@ -18,7 +18,7 @@ const MAX_TRIES: u32 = 5;
 /// Maximum number of deliveries (successful and failed) whose ids are remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The facts from GitHub's list of deliveries that were read so far. It is harmless to lose these
+/// The facts that were already read from GitHub's list of deliveries. It is harmless to lose these
 /// facts at a restart, because a delivery that arrives twice is handled only once.
 #[derive(Debug, Default)]
 pub(super) struct MissedDeliveries {
@@ -29,7 +29,7 @@ pub(super) struct MissedDeliveries {
     failed: BTreeMap<String, FailedDelivery>,
 }
 
-/// A webhook delivery that has failed in every attempt so far.
+/// A webhook delivery for which every attempt until now has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailedDelivery {
     /// Id of the first attempt. Deliveries are ordered by this id, because ids grow with time.

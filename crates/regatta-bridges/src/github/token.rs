@@ -21,7 +21,8 @@ impl AppKey {
     /// Parses a private key in PEM format: PKCS#1, as GitHub issues it, or PKCS#8.
     pub(crate) fn from_pem(pem: &Secret) -> Result<AppKey, String> {
         let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes()).map_err(|_| {
-            "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned()
+            "the private key is not in PEM format, which begins with -----BEGIN RSA PRIVATE KEY-----"
+                .to_owned()
         })?;
         let key_pair = match &der {
             PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()),

@@ -332,7 +332,7 @@ impl Inbound for LinearInbound {
             let events: Vec<IncomingEvent> =
                 self.parse_delivery(&payload).await.into_iter().collect();
             // The person could not be looked up, so the event will be refused. Linear repeats the
-            // delivery much later, so search for missed events earlier.
+            // delivery only much later, so request a search for missed events now.
             if events.iter().any(|event| event.requester().is_uncertain) {
                 self.search_needed.notify_one();
             }
@@ -353,8 +353,8 @@ fn author(activity: &Value) -> &Value {
     &activity["user"]
 }
 
-/// Returns an id for the event in a delivery. The id is the same if the search for missed events
-/// finds the event. (Linear's own delivery number differs for each delivery.)
+/// Returns an id for the event in a delivery. If the search for missed events finds the same event,
+/// the event gets the same id. (Linear's own delivery number differs for each delivery.)
 fn delivery_id(payload: &Value) -> Option<String> {
     match payload["action"].as_str()? {
         "created" => Some(created_delivery_id(payload["agentSession"]["id"].as_str()?)),
@@ -594,7 +594,8 @@ mod tests {
         );
     }
 
-    /// A session or a prompt is the same delivery by webhook and by lookup.
+    /// A session or a prompt gets the same delivery id from a webhook and from the search for
+    /// missed events.
     #[test]
     fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});

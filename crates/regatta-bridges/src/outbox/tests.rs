@@ -29,7 +29,8 @@ fn end_of_a_turn_does_not_wait_behind_a_delayed_edit() {
     };
     assert_eq!(ready_at(&memory, &edit, Duration::ZERO, now), now + minute);
     assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now);
-    // A delay by the limits applies to the same work, and a failing service delays all work.
+    // A delay by the rate limits applies only to the same version of a post. A failing service
+    // delays all posts.
     memory.delayed_work = Some((end.key(), now + minute));
     assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now + minute);
     (memory.delayed_work, memory.not_before) = (None, Some(now + minute));

@@ -90,8 +90,8 @@ fn no_interval_has_more_calls_than_its_limit() {
     );
 }
 
-/// A call under way may arrive together with the next one. It counts from its arrival, and
-/// until then as if it arrived now.
+/// A call that is under way may arrive together with the next call. Until its arrival, the call
+/// counts as if it arrived now.
 #[test]
 fn call_under_way_counts_as_if_it_arrived_now() {
     let (mut limiter, start) = (CallLimiter::default(), Instant::now());

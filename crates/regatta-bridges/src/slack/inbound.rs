@@ -386,8 +386,8 @@ impl SlackInbound {
             });
         }
         let conversation: ConversationId = subject.parse().ok()?;
-        // Accept the conversation that the button's value names only if it belongs to the channel
-        // in which the button was pressed.
+        // The button's value names a conversation. Accept this conversation only if it belongs to
+        // the channel in which the button was pressed.
         let board = intake.board();
         let own_conversation = board
             .conversations

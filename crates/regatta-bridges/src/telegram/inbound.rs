@@ -46,7 +46,7 @@ impl TelegramInbound {
         }
         for update in self.api.updates(*offset).await? {
             if intake.is_paused() {
-                return Ok(()); // the update comes again
+                return Ok(()); // Telegram sends the update again
             }
             self.handle_update(intake, &identity, &update)
                 .await
@@ -278,8 +278,8 @@ fn forum_topic(message: &Value) -> Option<i64> {
 }
 
 /// Returns a text that identifies the conversation of a message within its chat. The text names the
-/// message's forum topic, otherwise the first message of the conversation that the message answers,
-/// otherwise the message itself. A private chat is a single conversation.
+/// message's forum topic. Without a topic, the text names the first message of the conversation
+/// that the message answers, or else the message itself. A private chat is a single conversation.
 fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> String {
     if let Some(topic) = forum_topic(message) {
         return topic.to_string();

@@ -148,8 +148,8 @@ fn grant_key(
     {
         return Err(refuse(()));
     }
-    // The key of a request with another token begins with the token's name, which cannot begin with
-    // a star. So no other caller can have the same key.
+    // If a request has another access token, its idempotency key begins with the token's name,
+    // which cannot begin with a star. So no other caller can have the same key.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
     let first = RequestKey::new(&beginning).map_err(|_| refuse(()))?;
     let answers = board
@@ -214,8 +214,8 @@ impl Poller<'_> {
         }
     }
 
-    /// Assigns the next task to the agent. Returns the task with the token of its attempt, or
-    /// `None` if no task is ready.
+    /// Assigns the next task to the agent. Returns the task with the access token of its attempt,
+    /// or `None` if no task is ready.
     async fn next_task(&self) -> Result<Option<Value>, Problem> {
         let offered = tasks_offered_to(&self.shared.engine.board(), &self.agent);
         let input = json!({ "agent": self.agent, "workspace": self.needs_workspace }).to_string();

@@ -361,8 +361,8 @@ pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<A
 }
 
 /// Returns the buttons below the field in which a person describes new work. The buttons make a
-/// plan (if an agent can plan), start a mission (if an agent can lead missions), or add a task to
-/// the backlog.
+/// plan, start a mission, or add a task to the backlog. The first needs an agent that can plan, and
+/// the second needs an agent that can lead missions.
 pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
     let mut all = Vec::new();
     if plan_request::planners(board).next().is_some() {

@@ -79,7 +79,7 @@ struct FileSummary<'a> {
 pub(super) struct DiffParams {
     #[serde(default)]
     split: bool,
-    /// Show only what changed since the work was last sent back to its agent.
+    /// Show only the changes since the work was last sent back to its agent.
     #[serde(default)]
     since_review: bool,
     /// Treat lines that differ only in whitespace as equal.

@@ -181,9 +181,9 @@ impl TopicContext<'_> {
         Ok(tasks)
     }
 
-    /// Returns the tasks among which a task's neighbours in the graph are searched: open and
-    /// recently ended tasks, all tasks of the same mission, and the tasks on which the task depends
-    /// even if they ended long ago.
+    /// Returns all tasks that may be neighbours of a task in the graph: open and recently ended
+    /// tasks, all tasks of the same mission, and the tasks on which the task depends, even if they
+    /// ended long ago.
     fn neighbour_candidates(
         &self,
         task: &Arc<Task>,

@@ -1,5 +1,5 @@
 //! Records the states of agents over time, for the timeline on the web page. A lane is the row of
-//! one agent, and a bar is a period in one state.
+//! one agent, and a bar is a time span in which the agent was in one state.
 //!
 //! The state of an agent is derived from the board alone, by
 //! [`agent_displays`](display::agent_displays). A bar ends when the state changes. The time before

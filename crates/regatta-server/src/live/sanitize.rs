@@ -1,6 +1,6 @@
-//! Makes untrusted text safe to show in HTML (S12). Markup is displayed instead of taking effect,
-//! and so are characters that are invisible or change the text's direction. Terminal colours become
-//! CSS classes, and other terminal sequences are removed.
+//! Makes untrusted text safe to show in HTML (S12). Markup is displayed as text and has no effect.
+//! Characters that are invisible or change the text's direction are displayed as their codes.
+//! Terminal colours become CSS classes, and other terminal sequences are removed.
 
 use std::fmt::Write as _;
 
@@ -80,7 +80,7 @@ impl AnsiStyle {
         names.join(" ")
     }
 
-    /// Changes the style as the codes in the terminal sequence `ESC [ codes m` say.
+    /// Applies the codes of the terminal sequence `ESC [ codes m` to the style.
     fn apply_codes(&mut self, codes: &str) {
         let mut codes = codes
             .split([';', ':'])

@@ -27,9 +27,9 @@ use crate::{ProblemResponse, ServerState, request_limits};
 use super::graph::GraphScope;
 use super::topics;
 
-/// Minimum time between two frames (sets of changes that are sent together). After a frame that
-/// took longer to build, the pause is four times that time (at most `MAX_FRAME_INTERVAL`), so that
-/// a browser costs at most a fifth of a processor core.
+/// Minimum time between two frames (sets of changes that are sent together). The pause after a
+/// frame is four times the time that building the frame took, but at least this time and at most
+/// `MAX_FRAME_INTERVAL`. So a browser usually costs at most a fifth of a processor core.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(1_000);
 
@@ -146,8 +146,8 @@ struct CachedTopic {
     removed: VecDeque<(u64, String)>,
 }
 
-/// An entity (one unit of a topic's data) as it was last built, and the revision (number of the
-/// event) of its last change.
+/// An entity (one unit of a topic's data) as it was last built. Each entity has the revision of its
+/// last change, which is the number of an event.
 struct CachedEntity {
     value: Box<RawValue>,
     /// The revision (number of the last event) at which the entity last changed.
@@ -490,9 +490,9 @@ mod tests {
         )
     }
 
-    /// A reader that reconnects gets the entities that changed since, whole, and the removed ones.
-    /// A reader gets everything if it was away too long, or if its revision is from another daemon
-    /// and has not happened here.
+    /// A reader that reconnects gets each entity that changed in the meantime as a whole, and the
+    /// keys of removed entities. The reader gets all entities if it was away too long, or if its
+    /// revision is from another daemon and does not exist here.
     #[test]
     fn reader_continues_from_its_revision() {
         let mut cached = CachedTopic::default();
@@ -529,8 +529,8 @@ mod tests {
         );
     }
 
-    /// An entity that changes only with time is rebuilt every minute and sent once, without a
-    /// commit. A reader that reconnects from that revision gets it too.
+    /// An entity that changes only with time is rebuilt every minute and sent once, without a new
+    /// event. A reader that reconnects from that revision gets it too.
     #[test]
     fn entity_that_changes_with_time_is_sent_without_a_commit() {
         let mut cached = CachedTopic::default();

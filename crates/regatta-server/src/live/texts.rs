@@ -30,11 +30,8 @@ pub(super) fn queue_text(count: usize, median_ms: Option<u64>) -> String {
     };
     match median_ms.map(|ms| ms.div_ceil(1_000).max(1)) {
         None => text,
-        Some(seconds @ 0..120) => format!("{text} · one took about {seconds} s to land"),
-        Some(seconds) => format!(
-            "{text} · one took about {} min to land",
-            seconds.div_ceil(60)
-        ),
+        Some(seconds @ 0..120) => format!("{text} · usual time to land: {seconds} s"),
+        Some(seconds) => format!("{text} · usual time to land: {} min", seconds.div_ceil(60)),
     }
 }
 
@@ -86,11 +83,11 @@ mod tests {
         assert_eq!(queue_text(0, None), "nothing waits to land");
         assert_eq!(
             queue_text(2, Some(1_900)),
-            "2 queued · one took about 2 s to land"
+            "2 queued · usual time to land: 2 s"
         );
         assert_eq!(
             queue_text(1, Some(150_000)),
-            "1 queued · one took about 3 min to land"
+            "1 queued · usual time to land: 3 min"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! Builds the entities (units of live data) of each topic from the board (the daemon's state in
-//! memory) and the store.
+//! Builds the entities of each topic from the store and the board. An entity is a unit of live
+//! data, and the board is the daemon's state in memory.
 //!
 //! All topics of one frame (a set of changes for a browser) are built from one board, so that they
 //! agree with each other.
 //!
-//! Other modules decide which browser watches which topic ([`stream`](super::stream)) and read
-//! ended work ([`ended_work`](super::ended_work)). The status of a task or agent comes from
+//! The module [`stream`](super::stream) decides which browser watches which topic. The module
+//! [`ended_work`](super::ended_work) reads ended work. The status of a task or agent comes from
 //! regatta-core and regatta-api.
 
 use std::collections::BTreeMap;
@@ -83,8 +83,8 @@ pub(crate) fn landed_counts(
     Ok((landed as u64, tasks.len() as u64))
 }
 
-/// Builds several topics (parts of the page's data) from one board (the daemon's state in memory).
-/// Returns the entities of each topic, with the board's revision.
+/// Builds several topics (parts of the page's data) from one state of the board, which is the
+/// daemon's state in memory. Returns the entities of each topic, with the board's revision.
 pub(super) async fn build_topics(
     shared: &Arc<ServerState>,
     topics: Vec<Topic>,
@@ -131,8 +131,8 @@ pub(super) type EndedLandings = (Vec<LandingView>, Option<u64>);
 /// same too.
 pub(super) type EndedLandingsKey = (Vec<LandingId>, usize, u64);
 
-/// The sources from which topics (parts of the page's data) are built: one board (the daemon's
-/// state in memory), the store, and the caches.
+/// The sources from which topics are built: one board (the daemon's state in memory), the store,
+/// and the caches. A topic is a part of the page's data.
 pub(super) struct TopicContext<'a> {
     pub(super) board: &'a Arc<Board>,
     pub(super) now: Now,

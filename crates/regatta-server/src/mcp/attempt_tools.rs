@@ -1,8 +1,8 @@
 //! The MCP tools that a running attempt can call to report, ask, and coordinate.
 //!
-//! Each tool calls a verb of the API. The attempt's task, id and agent come from its token. Every
-//! listed tool and every word of an answer costs tokens of the model. So `tools/list` shows only
-//! the tools that an agent of this role uses, and answers are short. The tools in
+//! Each tool calls a verb of the API. The attempt's task, id and agent come from its access token.
+//! Every listed tool and every word of an answer costs tokens of the model. So `tools/list` shows
+//! only the tools that an agent of this role uses, and answers are short. The tools in
 //! [`UNLISTED_TOOLS`] also work for every attempt that calls them by name.
 
 mod catalog; // names, descriptions and schemas
@@ -84,7 +84,8 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
     tools
 }
 
-/// The attempt that calls a tool, with its task and agent, as identified by the token of the call.
+/// The attempt that calls a tool, with its task and agent, as identified by the access token of the
+/// call.
 struct AttemptIdentity {
     id: AttemptId,
     task: String,

@@ -184,10 +184,13 @@ async fn answer_request(
             RequestAnswer::Text { text: text.clone() }
         }
         (RequestContent::Permission { .. }, _) => {
-            let hint = "it waits in the inbox: regatta allow, regatta deny";
+            let hint = "the request waits in the inbox: regatta allow, regatta deny";
             return Err(JsonRpcFault::new(
                 INVALID_PARAMS,
-                format!("{id} cannot be answered with the token of the attempt that asks; {hint}"),
+                format!(
+                    "{id} cannot be answered with the access token of the attempt that made \
+                     the request; {hint}"
+                ),
             ));
         }
         _ => {

@@ -2,10 +2,10 @@
 //! protocol to call Regatta's verbs (API operations) as tools.
 //!
 //! It uses MCP's streamable HTTP transport without sessions. Every request is independent, so
-//! clients do not notice a restart of the daemon. Both forms of the protocol are supported: with
-//! the handshake `initialize` (revisions up to 2025-11-25), and without (2026-07-28), where each
-//! request describes itself in its headers and its `_meta`. Answers are plain JSON. The caller's
-//! token alone determines who calls and which tools are listed.
+//! clients do not notice a restart of the daemon. Both forms of the protocol are supported.
+//! Revisions up to 2025-11-25 begin with the handshake `initialize`. Revision 2026-07-28 has no
+//! handshake, and each request describes itself in its headers and its `_meta`. Answers are plain
+//! JSON. The caller's token alone determines who calls and which tools are listed.
 
 mod attempt_tools; // the tools of an attempt
 mod elicitation; // questions to the person at the client

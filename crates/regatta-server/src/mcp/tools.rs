@@ -1,9 +1,9 @@
 //! Lists the MCP tools of a caller, and runs their calls.
 //!
-//! An attempt (one run of an agent on a task) has a few tools with good descriptions
-//! ([`attempt_tools`]). The server adds the attempt's task and fencing token to each call. A person
-//! or a runner has a tool for each API verb that the token allows. Every tool call runs the same
-//! function, with the same checks, as a call over HTTP.
+//! An attempt, which is one run of an agent on a task, has the few tools in [`attempt_tools`], with
+//! good descriptions. The server adds the attempt's task and fencing token to each call. A person
+//! or a runner has a tool for each API verb that the caller's access token allows. Every tool call
+//! runs the same function, with the same checks, as a call over HTTP.
 
 use std::sync::Arc;
 

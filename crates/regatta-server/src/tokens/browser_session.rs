@@ -1,5 +1,5 @@
 //! Browser sessions. With its session, a signed-in browser proves that it has the rights of the
-//! token with which a person signed in.
+//! access token with which a person signed in.
 //!
 //! A session has two halves: a cookie and a key, which are valid only together. Scripts cannot read
 //! the cookie, but the browser sends it to every port of this machine, also to servers that an
@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
 
-    /// S1: a session allows what its token allows, for the session's lifetime, and neither half is
-    /// valid alone.
+    /// S1: a session allows the same calls as its token, for the session's lifetime, and neither
+    /// half is valid alone.
     #[test]
     fn s1_a_browser_session_has_its_tokens_scope_and_needs_both_halves() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 //! Restricts the API calls of an attempt (one run of an agent on a task) to its own task, claims
-//! (leases on files and other things) and channels. A lead may also act on the tasks of its
-//! mission.
+//! and channels. A claim is a lease on files or other things. A lead may also act on the tasks of
+//! its mission.
 //!
 //! Every call with an attempt's token is checked here before it is carried out. Forbidden calls are
-//! refused. Fields that identify the caller are filled in from the token and never taken from the
-//! input. An attempt's program may become hostile, because it reads texts of strangers.
+//! refused. Fields that identify the caller are filled in from the access token and never taken
+//! from the input. An attempt's program may become hostile, because it reads texts of strangers.
 
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::approval::AnswerScope;
@@ -24,7 +24,8 @@ const MAX_CLAIMS: usize = 32;
 /// Maximum time that a claim (a lease on files or other things) of an attempt is valid without
 /// being renewed.
 const MAX_TTL_MS: u64 = 30 * 60_000;
-/// Maximum time that a call with the token of an attempt can wait for something, such as an answer.
+/// Maximum time that a call with an attempt's access token can wait for something, such as an
+/// answer.
 const MAX_ATTEMPT_WAIT_MS: u64 = 10 * 60_000;
 /// Number of backlog tasks above which attempts cannot add tasks to a project.
 const MAX_BACKLOG_TASKS: usize = 200;
@@ -46,10 +47,10 @@ impl VerbHandler<'_> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
-        // The attempt existed when its token was checked, but may have ended since then.
+        // The attempt existed when its access token was checked, but may have ended since then.
         let attempt = self.board().attempts.get(id).cloned();
         let caller = CallingAttempt {
-            attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?,
+            attempt: attempt.ok_or_else(|| not_yours("any call, because the attempt has ended"))?,
             is_lead: *is_lead,
         };
         self.restrict_call(&caller, call).await
@@ -369,8 +370,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the task that a call is about, if the call is one with which a lead (an agent that leads
-/// other agents) directs other tasks. Returns `None` for all other calls.
+/// Returns the task that a call is about, if a lead directs other tasks with calls of this kind.
+/// Returns `None` for all other calls. A lead is an agent that leads other agents.
 fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
         Call::TaskAssign(input) => input.task,
@@ -534,10 +535,10 @@ impl CallingAttempt {
         Ok(())
     }
 
-    /// Returns whether an attempt may claim the files that a pattern matches: single files or one
-    /// directory or, for a lead, everything below a directory. An attempt cannot claim a whole
-    /// project or its top directory, because no other task could then start. The files of the
-    /// attempt's own task are claimed automatically.
+    /// Returns whether an attempt may claim the files that match a pattern. An attempt may claim
+    /// single files or one directory, and a lead may also claim everything below a directory. An
+    /// attempt cannot claim a whole project or its top directory, because no other task could then
+    /// start. The files of the attempt's own task are claimed automatically.
     fn is_bounded(&self, path: &str) -> bool {
         let has_wildcard = |segment: &str| segment.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();

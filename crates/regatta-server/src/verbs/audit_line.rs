@@ -1,4 +1,5 @@
-//! Writes one line of the audit log for each write that a caller requests, whatever its result.
+//! Writes one line of the audit log for each write that a caller requests, even if the write is
+//! refused.
 //!
 //! The file of the log is in the module `audit`.
 

@@ -34,8 +34,8 @@ pub(super) async fn dispatch(
     Ok(regatta_api::dispatch_call!(handler, call))
 }
 
-/// Returns the condition of a call with the header If-Match, which is that the call's target has
-/// not changed since the revision (number of an event) `since`. Returns an error for a call that
+/// Returns the condition of a call with the header If-Match: the call's target must not have
+/// changed since the revision `since` (the number of an event). Returns an error for a call that
 /// does not support conditions, because its caller relies on the condition.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = call.condition_subject().ok_or_else(|| {

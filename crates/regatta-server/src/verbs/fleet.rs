@@ -243,7 +243,8 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 422,
                 "no_branch",
-                "the trunk is unknown, because HEAD is detached or its branch has a name that cannot be a trunk's",
+                "the trunk is unknown, because HEAD is detached or its branch has a name that a \
+                 trunk cannot have",
                 "switch to the trunk, or name it: regatta init --trunk main",
             ));
         };
@@ -448,8 +449,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the error for a thing that was changed as the caller wanted, and that somebody else
-/// removed before the answer was built.
+/// Returns the error for this case: a thing was changed as the caller wanted, but somebody else
+/// removed the thing before the answer was built.
 pub(super) fn removed_meanwhile(kind: &str) -> Problem {
     Problem::new(
         409,

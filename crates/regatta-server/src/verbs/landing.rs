@@ -19,7 +19,7 @@ use super::*;
 /// Number of ended landings (merges of tasks' work) that the API verb `queue` returns.
 const MAX_PAST_LANDINGS: usize = 100;
 
-/// Returns the error for a request to show the changes since a task's work was sent back, if the
+/// Returns the error for a caller who wants to see the changes since a review, although the task's
 /// work was never sent back.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
     let what = format!("{id} was never sent back, so there is no earlier version to compare with");
@@ -184,7 +184,7 @@ impl VerbHandler<'_> {
 
     pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
-        // First compare the trunk with the recorded commits again, so that the trunk's present
+        // First compare the trunk with the recorded git commits again, so that the trunk's present
         // commit is accepted and not the commit of an earlier comparison.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = run_blocking(move || engine.compare_trunk(&name)).await?;

@@ -1,5 +1,5 @@
-//! Implements the API verbs for missions with a lead (an agent that breaks a goal into tasks), for
-//! the router (which reads commands in messages), and for guides.
+//! Implements the API verbs for missions with a lead, for the router, and for guides. A lead is an
+//! agent that breaks a goal into tasks. The router reads commands in messages.
 //!
 //! The module `task` has the verbs for missions that start from a plan. The module
 //! `regatta_core::lead` chooses the lead.

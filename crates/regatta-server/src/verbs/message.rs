@@ -30,7 +30,7 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     403,
                     "not_yours",
-                    format!("a command of a hook of {own} cannot post as {agent}"),
+                    format!("a hook's command of the agent {own} cannot post as {agent}"),
                     "omit --as",
                 ));
             }

@@ -93,8 +93,8 @@ pub(crate) struct RequestContext {
     pub(crate) idempotency_key: Option<RequestKey>,
     /// Ids of the caller's trace and span, if it sent them in `traceparent`.
     pub(crate) trace_parent: Option<(String, String)>,
-    /// If the call has a condition (If-Match): the revision (number of an event) since which the
-    /// call's target must not have changed.
+    /// The revision (number of an event) since which the call's target must not have changed.
+    /// `None` if the call has no condition (If-Match).
     pub(crate) expected_revision: Option<u64>,
     /// The page of a list that the caller wants.
     pub(crate) paging: Paging,

@@ -11,7 +11,7 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// Maximum number of ended landings (merges of tasks' work) that are searched for a commit id.
+/// Maximum number of ended landings (merges of tasks' work) that are read to find a git commit.
 const MAX_LANDINGS_SEARCHED: usize = 10_000;
 
 /// The kinds of ids that one API verb accepts.

@@ -224,9 +224,9 @@ impl VerbHandler<'_> {
         Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
-    /// Returns a runner (another machine that executes attempts) if the caller may act for it. That
-    /// needs the token with which the runner was registered, or a person's token with a wider
-    /// scope.
+    /// Returns a runner (another machine that executes attempts) if the caller may act for it. The
+    /// caller may act for the runner with the access token that registered the runner, or with a
+    /// person's token of a wider scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner =
             runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;

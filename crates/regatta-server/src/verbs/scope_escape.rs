@@ -1,5 +1,6 @@
-//! Implements the API verbs for scope escapes (changes outside the files that a task may change),
-//! for standing rules (rules of a project for all its work), and for results of checks.
+//! Implements the API verbs for scope escapes, standing rules and results of checks. A scope escape
+//! is a change outside the files that a task may change. A standing rule is a rule of a project for
+//! all its work.
 //!
 //! A scope escape is stored with its task, so listing escapes reads the tasks.
 

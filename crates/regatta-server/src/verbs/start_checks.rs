@@ -89,11 +89,14 @@ impl VerbHandler<'_> {
             return Ok(());
         };
         let what = match lacking.len() {
-            1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
+            1 => format!(
+                "\"{first}\" has no script, and its agent is the scripted agent, which \
+                 needs a script"
+            ),
             count => {
                 format!(
-                    "{count} tasks have no script, and their agents are scripted ones; the first \
-                    is \"{first}\""
+                    "{count} tasks have no script, and their agents are scripted agents, which \
+                     need a script; the first of these tasks is \"{first}\""
                 )
             }
         };

@@ -15,8 +15,8 @@ use regatta_engine::CommandOwner;
 
 use super::*;
 
-/// Time that killed programs have to disappear. Programs are killed after the grace period; if one
-/// is still running after this additional time, the answer names the program.
+/// Time that killed programs have to disappear. Programs are killed after the grace period. If a
+/// program is still running after this additional time, the answer names it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn still_running(unfinished: &[String]) -> Problem {
@@ -24,7 +24,7 @@ fn still_running(unfinished: &[String]) -> Problem {
         500,
         "still_running",
         format!(
-            "these programs are still running although they were told to stop: {}",
+            "these programs are still running, although Regatta has asked them to stop: {}",
             unfinished.join("; ")
         ),
         "Regatta keeps stopping them; check again: regatta status; end everything: regatta down",

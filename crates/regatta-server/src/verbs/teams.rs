@@ -1,8 +1,8 @@
 //! Implements the API verbs for teams (a lead and other agents that are started and stopped
 //! together): create, edit, launch, stop and restore.
 //!
-//! Launching and stopping a team take time. A call that waits until that is done is woken by
-//! changes of the board (the daemon's state in memory), so the call need not poll.
+//! Launching and stopping a team take time. A call that waits for the end of a launch or stop is
+//! woken by changes of the board (the daemon's state in memory), so the call need not poll.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 //!
 //! A person with an access token asks for a code (`regatta open`). The code is placed after the `#`
 //! in the page's address, because browsers do not send that part to servers. The page posts the
-//! code here, and gets the two halves of a session with the rights of the token.
+//! code here, and gets the two halves of a session with the rights of that access token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -117,8 +117,7 @@ pub(crate) fn is_public(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Serves the page's files, and passes all other requests on to the API. This is a middleware
-/// function.
+/// Serves, as middleware, the page's files, and passes all other requests on to the API.
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     request: Request,

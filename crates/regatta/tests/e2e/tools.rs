@@ -930,7 +930,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     assert!(
         refused["error"]["message"]
             .as_str()
-            .is_some_and(|refused| refused.contains("token of the attempt that asks")),
+            .is_some_and(|refused| refused.contains("token of the attempt that made the request")),
         "{refused}"
     );
     approve("request_approval", Some(&wanted));

@@ -398,8 +398,8 @@ impl AcpDriver {
         };
         self.is_resumed = sent != SentRequest::NewSession;
         if !self.is_resumed {
-            // Start counting from zero, because the usage so far belongs to the session that could
-            // not be resumed.
+            // Start counting from zero, because the usage that was counted before belongs to the
+            // session that could not be resumed.
             self.usage_total = super::UsageTotal::default();
         }
         self.usage_total.session = Some(session.clone());

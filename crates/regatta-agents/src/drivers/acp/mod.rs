@@ -3,12 +3,15 @@
 //!
 //! This file holds the conversation. [`handshake`] opens the session and applies its settings,
 //! [`turn`] reads the program's updates while the program works on a prompt, and [`permission`]
-//! reads the program's requests. ADR 9 explains why Regatta reads and writes the
-//! messages itself instead of using a library.
+//! reads the program's requests. ADR 9 explains why Regatta reads and writes the messages itself
+//! instead of using a library.
 //!
-//! Three parts of the protocol are not supported on purpose: requests for files and terminals (the
-//! client does not advertise these requests and refuses them), `authenticate` (a person signs in,
-//! not a daemon), and a new prompt while the program still works on the last prompt.
+//! Three parts of the protocol are not supported on purpose:
+//!
+//! - Requests for files and terminals. The client does not advertise these requests and refuses
+//!   them.
+//! - `authenticate`, because a person signs in, and not the daemon.
+//! - A new prompt while the program still works on the last prompt.
 
 mod handshake;
 mod permission;

@@ -57,9 +57,10 @@ pub(super) fn read_permission(
     ))
 }
 
-/// Fills in what the tool acts on (a command, URLs or other arguments) from the request's title,
-/// for programs that send no separate input. A title that is only the tool's name is ignored. The
-/// title is used as a command only for programs that are known to put the whole command there.
+/// Fills in the object of a tool call (its command, URLs or other arguments) from the request's
+/// title, for programs that send no separate input. A title that is only the tool's name is
+/// ignored. The title is used as a command only for programs that are known to put the whole
+/// command there.
 fn read_title(tool: &mut ToolCall, title: &str, quirks: Quirks) {
     match tool.kind {
         ToolKind::Execute if quirks.has_command_in_title && !title.trim().is_empty() => {

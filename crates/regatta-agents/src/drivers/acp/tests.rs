@@ -77,8 +77,8 @@ fn permission_request(id: Value) -> Value {
     }})
 }
 
-/// A program that does not support tool servers over HTTP starts regatta itself, and the token is
-/// not among the arguments (S4).
+/// A program that does not support tool servers over HTTP starts regatta itself, and the access
+/// token is not among the arguments (S4).
 #[test]
 fn tools_are_served_by_a_process_if_http_is_not_supported() {
     let mut setup = acp_setup("some-agent");

@@ -367,8 +367,8 @@ pub(super) fn merge_tool_call(
     Some(tool.clone())
 }
 
-/// Returns whether this output block of an update contains only the text that follows what the
-/// journal already has (see `shim/tool_output.rs`).
+/// Returns whether this output block of an update contains only new text, which follows the text
+/// that is already in the journal (see `shim/tool_output.rs`).
 fn is_continuation(update: &Value, block: usize) -> bool {
     let pointers = update["_meta"]["regatta"][CONTINUES_FIELD]
         .as_array()

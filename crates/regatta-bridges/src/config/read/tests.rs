@@ -98,7 +98,8 @@ fn first_agent_is_the_default_and_two_defaults_are_an_error() {
     assert!(fault_texts(&registry_from_env(&[("AGENTS_JSON", twins)])).contains("MY_A"));
 }
 
-/// A fault disables only the pairs that depend on the faulty entry.
+/// An invalid entry disables only the bridges that depend on the entry. A bridge is a pair of an
+/// agent and a service.
 #[test]
 fn invalid_entry_disables_only_its_own_pair() {
     let one = r#"{"a": {"comand": "x"}, "b": {"command": "y"}}"#;
@@ -122,7 +123,7 @@ fn invalid_entry_disables_only_its_own_pair() {
         "{:?}",
         registry.disabled
     );
-    // A section that cannot be parsed disables every pair, because the permitted people are
+    // A section that cannot be parsed disables every bridge, because the permitted people are
     // unknown.
     let settings = BridgeSettings {
         agents: vec![],
@@ -209,7 +210,8 @@ fn pair_without_variables_uses_the_remembered_sources() {
         Some(&VariableOrigin::Remembered),
         "the variable stays remembered"
     );
-    // The environment has some variables of the pair, so the others are no longer wanted.
+    // The environment has some variables of the bridge, so the remembered values of the other
+    // variables are no longer used.
     let now = BTreeMap::from([("SLACK_BOT_TOKEN", "c"), ("SLACK_SIGNING_SECRET", "s")]);
     let registry = read_registry(
         settings(),
@@ -220,7 +222,7 @@ fn pair_without_variables_uses_the_remembered_sources() {
     );
     assert_eq!(instance_names(&registry), ["slack:default"]);
     assert_eq!(registry.used_variables.get("SLACK_APP_TOKEN"), None);
-    // A variable that is set and empty means that the pair is not wanted.
+    // A variable that is set and empty means that the user does not want the bridge.
     let registry = read_registry(
         settings(),
         &TestVariables {
@@ -250,7 +252,7 @@ fn bridge_variables_are_recognised_by_name() {
     assert!(!is_bridge_variable("GITHUB_TOKEN") && !is_bridge_variable("PATH"));
 }
 
-/// An unreadable variable disables its own pair with a reason, and the other pairs stay
+/// An unreadable variable disables its own bridge with a reason, and the other bridges stay
 /// enabled.
 #[test]
 fn unreadable_credential_disables_only_its_own_pair() {

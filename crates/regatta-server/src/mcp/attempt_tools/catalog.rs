@@ -178,7 +178,7 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
         tool_json(
             "msg_send",
             "Post a message. The channel is your project's if omitted; @name in the text mentions \
-             an agent, and @name as the channel sends it to that agent only",
+             an agent, and @name as the channel sends the message to that agent only",
             object_schema(
                 json!({
                     "text": text_schema("The text"),
@@ -259,7 +259,7 @@ fn held_claim_schema() -> Value {
 fn add_task_schema(lead: bool) -> Value {
     let mut fields = json!({
         "subject": text_schema("One line"),
-        "description": text_schema("Everything that an agent needs who does not know your work"),
+        "description": text_schema("Everything that an agent without knowledge of your work must know"),
         "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
         "files": list_schema("The files it may change, as patterns: src/**"),
         "blocked_by": list_schema("Tasks that must land first: T7"),
