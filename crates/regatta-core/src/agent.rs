@@ -346,8 +346,8 @@ pub fn register(
     if let Some(host) = settings.profile.egress.iter().find(is_not_a_host) {
         return Err(Refusal::invalid(
             format!("{host:?} is not a host, so it cannot be allowed for the agent's program"),
-            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
-            80",
+            "write example.com, *.example.com or an address, and add :PORT for a port other than \
+            443 and 80",
         ));
     }
     let known = draft.board().agents.get(&settings.name).cloned();

@@ -7,9 +7,9 @@
 //! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
 //! state of the task itself (see [`task`]).
 
-mod ports; // the ports that its program may listen on
-mod program_exit; // the end of its program
-mod program_report; // the reports of its program while it runs
+mod ports; // TCP ports for an attempt's program
+mod program_exit; // the end of an attempt's program
+mod program_report; // the reports of an attempt's running program
 mod verdict; // the verdict on an attempt's work
 
 use std::sync::Arc;
@@ -223,8 +223,9 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     pub agent: AgentName,
-    /// The attempt's secret number. A caller may act for the task only with the token of the
-    /// current attempt, so an older attempt can no longer change anything (J3).
+    /// The attempt's fencing token, a number that only the attempt's agent may know. A caller may
+    /// act for the task only with the token of the current attempt, so an older attempt can no
+    /// longer change anything (J3).
     pub token: u64,
     /// True if Regatta runs the attempt's program. Otherwise an outside agent works on the task.
     pub supervised: bool,
@@ -516,9 +517,9 @@ fn already_charged_usage(
     is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
-/// Returns the task's live attempt if `id` and `token` are current, and refuses otherwise. Every
-/// change in the name of a task passes this check, so a replaced attempt cannot change anything
-/// (J3, L6).
+/// Returns the task's live attempt if the caller gave its id and its token, and refuses otherwise.
+/// Every change in the name of a task passes this check, so a replaced attempt cannot change
+/// anything (J3, L6).
 pub fn require_attempt_of_task(
     board: &Board,
     task: TaskId,

@@ -43,7 +43,8 @@ pub(super) fn max_wait_ms(board: &Board, request: &Acquire) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Returns the projects whose trunk one of `uris` matches.
+/// Returns the projects that `uris` concern: one of the URIs names the project's trunk, or is a
+/// pattern that matches the trunk.
 pub(crate) fn trunk_projects<'a>(
     board: &'a Board,
     uris: &'a [Uri],

@@ -307,8 +307,8 @@ pub(crate) fn on_turn_finished(
     let work = result
         .work
         .filter(|work| !work.changed.is_empty() && !is_review);
-    // Nobody asked for this attempt in the thread: it resolves a conflict between this
-    // conversation's work, which is to land, and other work that has landed.
+    // Nobody asked for this attempt in the thread. The attempt resolves a conflict between this
+    // conversation's work and other work that has already landed.
     let is_fixup = task.fixup.is_some() && conversation.current_turn().is_none();
     if let Some(work) = work.as_ref().filter(|_| is_fixup)
         && let Some(last_work) = conversation
@@ -380,7 +380,7 @@ pub(crate) fn on_turn_finished(
         }
         Some(work) => {
             let reason = format!(
-                "somebody must say `land` in the thread, or regatta land {}",
+                "somebody must write `land` in the thread, or run: regatta land {}",
                 task.id
             );
             task::keep_for_review(draft, task.id, work, reason)?;

@@ -64,7 +64,7 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: Str
             draft,
             hook.id,
             cause,
-            format!("{why}, and {MAX_WAITING} others already wait for it"),
+            format!("{why}, and {MAX_WAITING} other triggers already wait for it"),
         );
     }
     let waiting = WaitingTrigger {
