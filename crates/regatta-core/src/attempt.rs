@@ -2,7 +2,8 @@
 //!
 //! A supervised attempt (Regatta runs its program) lives as long as the program's process. An
 //! outside attempt (somebody else runs the agent) lives as long as the agent renews its lease. When
-//! an attempt ends, one commit releases everything that it held and records the cause (J6, L11).
+//! an attempt ends, one transaction of the store releases everything that it held and records the
+//! cause (J6, L11).
 //!
 //! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
 //! state of the task itself (see [`task`]).
@@ -269,8 +270,8 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta
-    /// checks whether running time has used up a budget that covers more than this attempt.
+    /// The next time at which Regatta checks whether running time has used up a budget wider than
+    /// this attempt's own. In milliseconds of Regatta's own clock (the fleet clock).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,

@@ -288,7 +288,7 @@ impl Row {
     }
 }
 
-/// The rows that a commit changes. `None` deletes the row.
+/// The rows that one transaction of the store changes. `None` deletes the row.
 pub type Rows = BTreeMap<RowKey, Option<Row>>;
 
 impl Board {

@@ -158,8 +158,9 @@ facts! {
     BudgetSet { budget: Budget }
     BudgetRemoved { scope: BudgetScope }
     BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
-    /// The time, in milliseconds of Regatta's own clock (the fleet clock), of the next check
-    /// whether an attempt's running time has used up a budget. `None` if no budget limits the time.
+    /// Regatta checks at the time `wall_at` whether the attempt's running time has used up a
+    /// budget. `wall_at` is in milliseconds of Regatta's own clock (the fleet clock), and `None` if
+    /// no budget limits the time.
     AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
     /// At least 80 % of a budget are spent.
     BudgetWarned { scope: BudgetScope, whose: String, day: u64, text: String }

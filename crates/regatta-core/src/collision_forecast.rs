@@ -178,8 +178,8 @@ fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCol
     (found.one == known.one && landed(other)) || (found.one == other && landed(known.one))
 }
 
-/// Returns whether the work of one of the two tasks is finished and on its way to the trunk, so
-/// that the landing queue will show whether they really conflict.
+/// Returns whether one of the two tasks has finished work on its way to the trunk. The landing
+/// queue will then show whether the two tasks really conflict.
 fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
     let is_on_its_way = |task: TaskId| {
         let status = board.tasks.get(&task).map(|task| task.status);

@@ -527,8 +527,8 @@ impl Command {
     }
 }
 
-/// A command with the person or agent who asks for it, and with the key under which a client can
-/// repeat the command safely.
+/// A command with the person or agent who asks for it, and with the idempotency key under which a
+/// client can repeat the command safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,

@@ -8,9 +8,9 @@
 //! shows the latest stage of each post, in order, and reports that it is shown. Therefore no
 //! outdated content is sent, and a crash neither loses a post nor posts it twice.
 //!
-//! The service gives each incoming message a delivery key. The key is recorded in the same commit
-//! as the effects of the message, so a message that the service sends twice has its effects only
-//! once (B1).
+//! The service gives each incoming message a delivery key. One transaction of the store records the
+//! key and the effects of the message, so a message that the service sends twice has its effects
+//! only once (B1).
 //!
 //! Not here: the services' own protocols, which are in `regatta-bridges`.
 
@@ -320,7 +320,7 @@ pub struct ThreadMessage {
     /// True if the author is allowed to ask agents for work.
     #[serde(rename = "may")]
     pub may_ask_for_work: bool,
-    /// True if an author who may not ask for work gets a reply that explains this.
+    /// True if an author who may not ask for work gets a reply that says so.
     #[serde(rename = "refuse_aloud")]
     pub should_reply_to_refused: bool,
     pub text: String,
@@ -542,8 +542,8 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
         })
 }
 
-/// Returns the open conversation with this key. The key can also belong to the thread of a pull
-/// request, because in that thread the agent continues the conversation in which it opened the pull
+/// Returns the open conversation with this key. The key can also be the key of a pull request's
+/// thread. In that thread, the agent continues the conversation in which it opened the pull
 /// request.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let with_key = board

@@ -192,7 +192,7 @@ impl Board {
         agent: &AgentName,
         fits: impl Fn(&Task) -> bool,
     ) -> Option<TaskId> {
-        // A group that nothing blocks and that has few tasks saves no time, so its tasks become
+        // A group saves no time if it has few tasks and nothing blocks it, so its tasks become
         // ungrouped again.
         let first = Uri::smallest();
         let free_groups: Vec<(GroupKey, OrdSet<TaskRank>)> = index

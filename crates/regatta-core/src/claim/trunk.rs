@@ -75,8 +75,8 @@ pub(super) fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
     limits.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
-/// Checks a claim under which somebody lets Regatta land work: it must still be held, its token
-/// must be right, and it must hold the project's trunk exclusively.
+/// Checks a claim on the trunk that somebody lends to Regatta for a landing. The claim must still
+/// be held, its token must be right, and it must hold the project's trunk exclusively.
 pub(crate) fn check_lent_trunk(
     board: &Board,
     lent: &landing::LentTrunkClaim,

@@ -232,8 +232,9 @@ pub(super) fn begin_next_turn(
     Ok(())
 }
 
-/// Returns the commit that a message asks to review, with the commit on which it is based: the work
-/// of the pull request that the message names, or of another agent in the same thread.
+/// Returns the commit that a message asks to review, and the commit on which it is based. The
+/// commit is the work of the pull request that the message names, or the work of another agent in
+/// the same thread.
 pub(super) fn work_to_review(
     board: &Board,
     conversation: &Conversation,

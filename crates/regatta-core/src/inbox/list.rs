@@ -36,7 +36,7 @@ pub enum InboxKind {
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
-    /// An agent is not signed in, or an outside service rejects its credential.
+    /// An agent is not signed in, or its credential for an outside service does not work.
     Credential,
     /// An agent's program is missing, or its settings cannot work.
     Setup,
@@ -404,24 +404,22 @@ fn bridge_item(bridge: Bridge, outage: &ProviderOutage) -> OpenItem {
         agent: bridge.agent().cloned(),
         subject: match &bridge {
             Bridge::AgentService { service, agent } => format!(
-                "{service} rejects the credential \
-                of {agent}: {reason}"
+                "the {service} credential of {agent} does not work: {reason}"
             ),
             Bridge::Webhook { webhook } => format!("{webhook} receives no events: {reason}"),
             Bridge::Setting { .. } => reason.to_owned(),
         },
         why: match &bridge {
             Bridge::AgentService { .. } => {
-                "Regatta receives and answers no messages there until the credential is fixed; \
-                 then: regatta up --restart, and regatta bridge test"
+                "Regatta receives and answers no messages there until you fix the credential and \
+                 run: regatta up --restart; check it with: regatta bridge test"
             }
             Bridge::Webhook { .. } => {
-                "events are kept and sent once its secret is set; then: \
-                regatta up --restart"
+                "events are kept, and sent after you set the webhook's secret and run: regatta up --restart"
             }
             Bridge::Setting { .. } => {
-                "the bridges that depend on this setting are off; correct it, then: regatta up \
-                 --restart, and regatta bridge test"
+                "the bridges that depend on this setting are off until you correct it and run: \
+                 regatta up --restart; check them with: regatta bridge test"
             }
         }
         .into(),

@@ -895,7 +895,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     assert_eq!(
         (first.subject.as_str(), first.agent),
         (
-            "slack rejects the credential of ada: token_revoked",
+            "the slack credential of ada does not work: token_revoked",
             Some(agent("ada"))
         )
     );
