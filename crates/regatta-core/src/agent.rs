@@ -231,9 +231,9 @@ pub struct Agent {
     pub description: String,
     /// Maximum number of attempts that the agent may have at once, from 1 to 20.
     pub max_tasks: u32,
-    /// The original agent whose program, home directory and sign-in this agent shares, if this
-    /// agent was created for one mission or for the questions of one project. Empty for every other
-    /// agent.
+    /// The original agent, if this agent was created for one mission or for the questions of one
+    /// project. Both agents share the program, the home directory and the sign-in. Empty for every
+    /// other agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "of")]
     pub derived_from: Option<AgentName>,
@@ -346,8 +346,8 @@ pub fn register(
     if let Some(host) = settings.profile.egress.iter().find(is_not_a_host) {
         return Err(Refusal::invalid(
             format!("{host:?} is not a host, so it cannot be allowed for the agent's program"),
-            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
-            80",
+            "write example.com, *.example.com or an address, and add :PORT for a port other than \
+            443 and 80",
         ));
     }
     let known = draft.board().agents.get(&settings.name).cloned();

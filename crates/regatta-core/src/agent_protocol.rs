@@ -192,8 +192,8 @@ impl ToolCall {
             ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
                 command.or(paths).or(urls).or(filled_input)
             }
-            // For these kinds, even an empty input (`{}`) describes the call if nothing else does,
-            // because the name of such a tool already says what the call does.
+            // For these kinds, the name of the tool already says what the call does. So even an
+            // empty input (`{}`) describes the call if the call has nothing else.
             ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
                 filled_input.or(command).or(urls).or(paths).or(input)
             }

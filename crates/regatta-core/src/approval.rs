@@ -77,8 +77,8 @@ pub struct Approval {
     pub request: AgentRequest,
     #[serde(rename = "asked_wall")]
     pub asked_unix_ms: u64,
-    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the request is
-    /// announced again, once, if it is still open.
+    /// The time at which Regatta announces the request once more if it is still open, in
+    /// milliseconds of Regatta's own clock (the fleet clock).
     #[serde(rename = "escalate_at")]
     pub escalate_fleet_ms: Option<u64>,
     pub escalated: bool,
@@ -126,8 +126,8 @@ facts! {
     ApprovalAsked { approval: Arc<Approval> }
     ApprovalDecided { approval: ApprovalId, decision: ApprovalDecision }
     ApprovalEscalated { approval: ApprovalId }
-    /// The question stays open for its task, because the agent continues on the assumption
-    /// `assumed` or the attempt that asked is over.
+    /// The question stays open for its task, although no program waits for the answer any more.
+    /// Either the attempt that asked has ended, or the agent continues on the assumption `assumed`.
     ApprovalKept { approval: ApprovalId, assumed: Option<String> }
     /// The agent has read the answer to its question.
     ApprovalHeard { approval: ApprovalId }
@@ -354,7 +354,7 @@ pub struct ApprovalAnswer {
 ///
 /// The first answer can add a policy rule that answers some requests of `also`; the result includes
 /// these requests. A request of `also` is skipped if somebody else has answered it or its attempt
-/// has ended. If any other request cannot be answered, the whole call is refused.
+/// has ended. If a request cannot be answered for any other reason, the whole call is refused.
 pub fn decide_all(
     draft: &mut Draft,
     first: ApprovalId,

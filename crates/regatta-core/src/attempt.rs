@@ -2,14 +2,15 @@
 //!
 //! A supervised attempt (Regatta runs its program) lives as long as the program's process. An
 //! outside attempt (somebody else runs the agent) lives as long as the agent renews its lease. When
-//! an attempt ends, one commit releases everything that it held and records the cause (J6, L11).
+//! an attempt ends, one transaction of the store releases everything that it held and records the
+//! cause (J6, L11).
 //!
 //! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
 //! state of the task itself (see [`task`]).
 
-mod ports; // the ports that its program may listen on
-mod program_exit; // the end of its program
-mod program_report; // the reports of its program while it runs
+mod ports; // TCP ports for an attempt's program
+mod program_exit; // the end of an attempt's program
+mod program_report; // the reports of an attempt's running program
 mod verdict; // the verdict on an attempt's work
 
 use std::sync::Arc;
@@ -223,8 +224,9 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     pub agent: AgentName,
-    /// The attempt's secret number. A caller may act for the task only with the token of the
-    /// current attempt, so an older attempt can no longer change anything (J3).
+    /// The attempt's fencing token, a number that only the attempt's agent may know. A caller may
+    /// act for the task only with the token of the current attempt, so an older attempt can no
+    /// longer change anything (J3).
     pub token: u64,
     /// True if Regatta runs the attempt's program. Otherwise an outside agent works on the task.
     pub supervised: bool,
@@ -268,8 +270,8 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta
-    /// checks whether running time has used up a budget that covers more than this attempt.
+    /// The next time at which Regatta checks whether running time has used up a budget wider than
+    /// this attempt's own. In milliseconds of Regatta's own clock (the fleet clock).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
@@ -516,9 +518,9 @@ fn already_charged_usage(
     is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
-/// Returns the task's live attempt if `id` and `token` are current, and refuses otherwise. Every
-/// change in the name of a task passes this check, so a replaced attempt cannot change anything
-/// (J3, L6).
+/// Returns the task's live attempt if the caller gave its id and its token, and refuses otherwise.
+/// Every change in the name of a task passes this check, so a replaced attempt cannot change
+/// anything (J3, L6).
 pub fn require_attempt_of_task(
     board: &Board,
     task: TaskId,

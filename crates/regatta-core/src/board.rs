@@ -9,12 +9,12 @@
 //! Not here: the checks of commands (in the module of each subject, such as [`task`](crate::task)),
 //! and reading or writing the rows (in the store).
 
-mod apply_attempt; // the changes that events of attempts make
-mod apply_inbox; // snoozed items, failed tasks, budgets and parked names
-mod apply_landing; // the changes that events of the landing queue make
-mod apply_task; // the changes that events of tasks make
+mod apply_attempt; // applies events about attempts
+mod apply_inbox; // changes of snoozed items, failed tasks, budgets and outages
+mod apply_landing; // applies events about the landing queue
+mod apply_task; // applies events about tasks
 mod draft; // a change in progress
-mod fold; // the change that each event makes
+mod fold; // applies any event
 mod index; // rows of the board, and its derived indexes
 mod loader; // a board from its stored rows
 mod put_rows; // rows of missions, approvals, runners, hooks, teams and spending
@@ -288,7 +288,7 @@ impl Row {
     }
 }
 
-/// The rows that a commit changes. `None` deletes the row.
+/// The rows that one transaction of the store changes. `None` deletes the row.
 pub type Rows = BTreeMap<RowKey, Option<Row>>;
 
 impl Board {

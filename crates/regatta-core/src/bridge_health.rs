@@ -145,7 +145,7 @@ pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> Comma
 ///
 /// Bridges that no longer exist are removed from the inbox. If a service refused a credential
 /// earlier, its bridge stays in the inbox until the service accepts the credential, because this
-/// call has not asked the service. Only a webhook is recorded as working here, because its secret
+/// call does not ask the service. A webhook without a problem leaves the inbox, because its secret
 /// is read only at the start. If two webhooks have the same host, a problem of either webhook is
 /// recorded.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {

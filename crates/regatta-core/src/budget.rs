@@ -102,9 +102,10 @@ pub struct Ceiling {
 pub struct Budget {
     pub scope: BudgetScope,
     pub ceiling: Ceiling,
-    /// The last warning that 80 % of the budget are spent. Contains the attempt or task that the
-    /// warning was about (`A5`, `T7`, or empty if the budget does not limit each attempt or task
-    /// separately), and the day in days since 1970. `None` if there was no warning.
+    /// The last warning that 80 % of the budget are spent; `None` if there was no warning. The text
+    /// is the attempt or task that the warning was about, such as `A5` or `T7`. It is empty if the
+    /// budget does not limit each attempt or task separately. The number is the day, in days since
+    /// 1970.
     pub warned: Option<(String, u64)>,
     /// The time of the last warning, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,8 +158,9 @@ facts! {
     BudgetSet { budget: Budget }
     BudgetRemoved { scope: BudgetScope }
     BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
-    /// The time, in milliseconds of Regatta's own clock (the fleet clock), of the next check
-    /// whether an attempt's running time has used up a budget. `None` if no budget limits the time.
+    /// Regatta checks at the time `wall_at` whether the attempt's running time has used up a
+    /// budget. `wall_at` is in milliseconds of Regatta's own clock (the fleet clock), and `None` if
+    /// no budget limits the time.
     AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
     /// At least 80 % of a budget are spent.
     BudgetWarned { scope: BudgetScope, whose: String, day: u64, text: String }
@@ -395,8 +397,8 @@ pub struct NearLimit {
 }
 
 /// Returns the budgets of which at least 80 % are spent. A budget that limits each attempt or task
-/// separately is listed once, with the first attempt or task that has used up the budget. If there
-/// is none, the first attempt or task that has spent 80 % is listed.
+/// separately is listed once, with the first attempt or task that has used up the budget. If none
+/// has used it up, the first attempt or task that has spent 80 % is listed.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
     let running_ms = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);

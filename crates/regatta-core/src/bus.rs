@@ -153,8 +153,8 @@ pub(crate) fn post_and_return(
     Ok(message)
 }
 
-/// Posts a reply in the thread of the message `to`. If that message is in an agent's mailbox, the
-/// reply goes to the mailbox of its sender.
+/// Posts a reply in the thread of the message `to`. If `to` is in an agent's mailbox, the reply
+/// goes to the mailbox of the sender of `to`.
 pub fn reply(
     draft: &mut Draft,
     to: &Message,

@@ -6,8 +6,8 @@
 //! One rule holds for everybody: two overlapping claims exist at the same time only if both are
 //! shared, even if both belong to one owner. The only exception is an agent and its own work, see
 //! [`identity`]. Requests that must wait form one queue in order of arrival. A new request that
-//! overlaps an earlier waiting request is queued behind it. A request to wait that would close a
-//! circle of owners who wait for each other is refused, so there is no deadlock.
+//! overlaps an earlier waiting request is queued behind it. A request is refused if its wait would
+//! close a circle of owners who wait for each other, so there is no deadlock.
 //!
 //! Not here: which files a task claims (see [`manifest`](crate::manifest)), and whether two
 //! patterns overlap (see [`pattern`](crate::pattern)).
@@ -494,8 +494,8 @@ fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<
     }
 }
 
-/// Ends all claims and waiting requests of an owner that has ended, in one commit, so that none is
-/// left behind (L11).
+/// Ends all claims and waiting requests of an owner that has ended. One transaction of the store
+/// ends them all, so that none is left behind (L11).
 pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
         draft.record(Event::ClaimReleased(ClaimReleased {

@@ -22,7 +22,7 @@ use crate::task::{Task, TaskStatus};
 #[serde(default)]
 pub struct CollisionForecast {
     pub collisions: Vec<ForecastCollision>,
-    /// Number of warnings that were given so far.
+    /// Number of warnings that Regatta has given.
     pub warned: u64,
     /// Number of warnings after which a landing really had a conflict.
     pub proved: u64,
@@ -178,8 +178,8 @@ fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCol
     (found.one == known.one && landed(other)) || (found.one == other && landed(known.one))
 }
 
-/// Returns whether the work of one of the two tasks is finished and on its way to the trunk, so
-/// that the landing queue will show whether they really conflict.
+/// Returns whether one of the two tasks has finished work on its way to the trunk. The landing
+/// queue will then show whether the two tasks really conflict.
 fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
     let is_on_its_way = |task: TaskId| {
         let status = board.tasks.get(&task).map(|task| task.status);
@@ -240,8 +240,9 @@ pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     }
 }
 
-/// Returns why a task should not start yet: it may change a file in which two other running tasks
-/// already collide. A task that is part of the collision itself is not held back.
+/// Returns why a task should not start yet: it may change a file in which a running task already
+/// collides with another task or with the trunk. A task that is part of the collision itself is not
+/// held back.
 pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
     let project = board.projects.get(&task.project)?;
     // If the regular test merges are switched off, a recorded collision would never be removed, so
@@ -274,7 +275,7 @@ pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
                 .other
                 .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
             return Some(format!(
-                "{} and {other} collide in {path}; it starts when that is settled",
+                "{} and {other} collide in {path}; the task starts when this collision is gone",
                 collision.one
             ));
         }

@@ -7,7 +7,7 @@
 
 mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
-mod run; // the function that handles each command
+mod run; // calls the function that handles a command
 mod tick; // timers that expired
 
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub struct PlannedTask {
 #[serde(rename_all = "snake_case", tag = "command")]
 #[allow(
     clippy::large_enum_variant,
-    reason = "few are under way at once, and none is kept"
+    reason = "few commands exist at once, and none is stored"
 )]
 pub enum Command {
     AddProject(project::AddProject),
@@ -527,8 +527,8 @@ impl Command {
     }
 }
 
-/// A command with the person or agent who asks for it, and with the key under which a client can
-/// repeat the command safely.
+/// A command with the person or agent who asks for it, and with the idempotency key under which a
+/// client can repeat the command safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,
@@ -656,8 +656,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     })
 }
 
-/// Returns a hash of a request and its actor (FNV-1a over the text). Different hashes show that a
-/// client uses one key for two different requests.
+/// Returns a hash of a request and its actor (FNV-1a over the text). If two requests with the same
+/// idempotency key have different hashes, the client uses the key for two different requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

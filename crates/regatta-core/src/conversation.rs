@@ -8,9 +8,9 @@
 //! shows the latest stage of each post, in order, and reports that it is shown. Therefore no
 //! outdated content is sent, and a crash neither loses a post nor posts it twice.
 //!
-//! The service gives each incoming message a delivery key. The key is recorded in the same commit
-//! as the effects of the message, so a message that the service sends twice has its effects only
-//! once (B1).
+//! The service gives each incoming message a delivery key. One transaction of the store records the
+//! key and the effects of the message, so a message that the service sends twice has its effects
+//! only once (B1).
 //!
 //! Not here: the services' own protocols, which are in `regatta-bridges`.
 
@@ -19,7 +19,7 @@ mod post; // posts for people
 mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews
 mod turn; // one prompt and its outcome
-mod work_landing; // the landing of its work
+mod work_landing; // the landing of a conversation's work
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,7 +90,7 @@ pub struct Author {
     pub name: String,
 }
 
-/// The rule for a message in a thread that mentions no agent: the agents that get such a message.
+/// Decides which agents in a thread get a message that mentions no agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -99,7 +99,7 @@ pub enum FollowUps {
     /// agent gets the message.
     #[default]
     Mention,
-    /// Only the agent to which somebody wrote last gets the message.
+    /// Only the agent to which somebody last wrote gets the message.
     #[serde(alias = "last_active")]
     Last,
     /// Every agent in the thread gets the message.
@@ -108,7 +108,7 @@ pub enum FollowUps {
     Never,
 }
 
-/// The place to which the changes go that a turn makes in the repository.
+/// The destination of the changes that a turn makes in the repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -253,7 +253,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Returns the turn on which the agent works now, or whose task is about to start.
+    /// Returns the turn that the agent is working on, or the turn whose task is about to start.
     pub fn current_turn(&self) -> Option<&ConversationTurn> {
         self.turns
             .iter()
@@ -320,7 +320,7 @@ pub struct ThreadMessage {
     /// True if the author is allowed to ask agents for work.
     #[serde(rename = "may")]
     pub may_ask_for_work: bool,
-    /// True if an author who may not ask for work gets a reply that explains this.
+    /// True if an author who may not ask for work gets a reply that says so.
     #[serde(rename = "refuse_aloud")]
     pub should_reply_to_refused: bool,
     pub text: String,
@@ -384,7 +384,7 @@ pub enum ThreadMessageOutcome {
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
     clippy::large_enum_variant,
-    reason = "few are under way at once, and none is kept"
+    reason = "few commands exist at once, and none is stored"
 )]
 pub enum ConversationCommand {
     #[serde(rename = "hear")]
@@ -542,8 +542,8 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
         })
 }
 
-/// Returns the open conversation with this key. The key can also belong to the thread of a pull
-/// request, because in that thread the agent continues the conversation in which it opened the pull
+/// Returns the open conversation with this key. The key can also be the key of a pull request's
+/// thread. In that thread, the agent continues the conversation in which it opened the pull
 /// request.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let with_key = board
@@ -686,8 +686,7 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
     Ok(())
 }
 
-/// Returns the permission request or question on whose answer the conversation's agent waits, if
-/// there is one.
+/// Returns an open permission request or question of the conversation's task, if there is one.
 pub fn pending_approval(board: &Board, conversation: &Conversation) -> Option<ApprovalId> {
     let task = conversation.task?;
     board

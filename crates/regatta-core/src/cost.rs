@@ -1,5 +1,6 @@
-//! Cost: the spending since a day by provider, mission, agent or model, the attempts whose work was
-//! lost, and a forecast of the time at which a day's spending limit is reached at the present rate.
+//! Cost: the spending since a given day by provider, mission, agent or model; the attempts that
+//! lost their work; and a forecast of the time at which spending at the present rate reaches the
+//! day's limit.
 //!
 //! All sums are computed from the event log: each `budget.spent` event names an attempt and an
 //! amount, a [`SpendLedger`] collects these events, and [`group_costs`] adds them up. Nothing is
@@ -220,7 +221,8 @@ impl SpendLedger {
                 .iter()
                 .filter(|(minute, ..)| (since..=now.unix_ms).contains(minute))
         };
-        // Rounded to the minute, so that the result does not change while nothing happens.
+        // Round down to the minute, so that the rate stays the same for a minute if nothing is
+        // spent.
         let first = recent()
             .map(|(minute, ..)| *minute)
             .next()
@@ -246,7 +248,7 @@ pub struct ProviderBand {
     pub micro_usd: Vec<u64>,
 }
 
-/// The recent spending of each attempt, and the length of the period in which the money was spent.
+/// The recent spending of each attempt, and the length of the time in which the money was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendRate {
     micro_usd: BTreeMap<AttemptId, u64>,
@@ -423,8 +425,8 @@ pub enum CapForecast {
     NotToday,
 }
 
-/// Returns a forecast of the time at which a day's spending limit `cap` is reached; `None` if there
-/// is no rate.
+/// Returns a forecast of the time at which a day's spending reaches the limit `cap`; `None` if the
+/// limit is not reached yet and the rate is unknown or zero.
 pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<CapForecast> {
     if spent >= cap {
         return Some(CapForecast::Reached);
@@ -445,8 +447,8 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     })
 }
 
-/// Returns whether an attempt's work was lost, judged by the cause for which the attempt ended.
-/// Work that a later attempt continued is not lost.
+/// Returns whether an attempt lost its work, judged by the cause of the attempt's end. Work that a
+/// later attempt continued is not lost.
 pub fn is_lost(cause: AttemptCause) -> bool {
     match cause {
         AttemptCause::Submitted

@@ -104,7 +104,8 @@ impl DisplayState {
         }
     }
 
-    /// Returns the sign that stands before the label, so that states differ without colours.
+    /// Returns the sign before the label, by which people can tell the states apart without
+    /// colours.
     pub fn glyph(self) -> &'static str {
         match self {
             DisplayState::Failed => "✕",

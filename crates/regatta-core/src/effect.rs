@@ -4,8 +4,8 @@
 //!
 //! An effect only names an object on the board and holds no copy of it, so an effect that is done
 //! late uses the object's state at that time. An effect stays in the outbox (the stored list of
-//! effects to do) until its report is committed. After a crash an effect may be done again, so
-//! doing it twice must end in the same state.
+//! effects to do) until its report is stored. After a crash an effect may be done again, so doing
+//! it twice must end in the same state.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub enum Effect {
     /// Merge the landing's work on top of the trunk as a test, and check the result.
     TryLanding { landing: LandingId },
     /// Move the trunk to the landing's tested commit. `fence` is the token of the landing's claim
-    /// on the trunk, so that the trunk does not move if the claim has expired.
+    /// on the trunk. If that claim has expired, the trunk does not move.
     MoveTrunk { landing: LandingId, fence: u64 },
     /// Run the commands that the project wants after a landing, for this landed commit.
     AfterLanding {

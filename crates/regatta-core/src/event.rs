@@ -26,7 +26,7 @@ macro_rules! facts {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub struct $name { $($field: $type),* }
-        #[allow(clippy::new_ret_no_self, reason = "a getter is called as its field is")]
+        #[allow(clippy::new_ret_no_self, reason = "a getter has the name of its field")]
         impl $name { $(pub fn $field(&self) -> &$type { &self.$field })* }
     )*};
 }
@@ -193,9 +193,9 @@ events! {
 
 /// Reads a stored event, `{"kind": …, "data": …}`, in which the kind always comes first.
 ///
-/// A reader that serde derives would also accept the data first. To do so, such a reader buffers
-/// the data and needs a second copy of the code for each kind of data. This copy was half of the
-/// store's machine code.
+/// An implementation that serde derives would also accept the data before the kind. For that, it
+/// would have to buffer the data and would need a second copy of the reading code for each kind of
+/// event. These copies were half of the store's machine code.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct EventVisitor;

@@ -1,4 +1,4 @@
-//! Finds in the output of a failed check the part that tells why the check failed.
+//! Finds the part of a failed check's output that tells why the check failed.
 //!
 //! The last lines of an output are often the least useful: a stack trace ends in the language's own
 //! functions, and a test runner prints totals. This module finds the first line that states an

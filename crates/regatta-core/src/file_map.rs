@@ -1,9 +1,10 @@
 //! The map of a project's files, for people: who works on each file, which tasks wait for it, how
 //! often it changed today, and where tasks clash.
 //!
-//! Two tasks clash at a path if one of them waits for the path, the other holds or waits for it,
-//! and neither depends on the other, so nothing decides which of them goes first. Two tasks that
-//! need the path only for shared use do not clash. Claims are granted independently of this map.
+//! Two tasks clash at a path if each of them holds the path or waits for it, at least one of them
+//! waits, and neither depends on the other. Nothing then decides which of them goes first. Two
+//! tasks that need the path only for shared use do not clash. Claims are granted independently of
+//! this map.
 
 use std::collections::{BTreeMap, BTreeSet};
 

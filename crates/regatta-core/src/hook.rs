@@ -3,8 +3,9 @@
 //!
 //! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
 //! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
-//! and its end is recorded on disk. Messages of Regatta and of the hook's own agent fire no hook,
-//! and a chain of hooks that trigger each other is stopped.
+//! and its end is recorded on disk. Messages of Regatta itself fire no hook. A hook does not react
+//! to the messages and actions of its own agent, and a chain of hooks that trigger each other is
+//! stopped.
 //!
 //! Not here: running the command, which the engine does.
 
@@ -35,7 +36,7 @@ pub use matching::{HookInput, HookMatch, evaluate};
 pub const MAX_CHAIN_LENGTH: u32 = 5;
 /// Maximum number of times that one hook may fire within [`FIRING_WINDOW_MS`].
 pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
-/// Period in which the firings of a hook are counted: one minute.
+/// Time window in which the firings of a hook are counted: one minute.
 pub const FIRING_WINDOW_MS: u64 = 60_000;
 /// Maximum number of hooks in one daemon.
 pub const MAX_HOOKS: usize = 1_000;
@@ -156,7 +157,7 @@ pub struct Hook {
     #[serde(rename = "fired_wall")]
     pub fired_unix_ms: Option<u64>,
     /// Times of the hook's firings within the last minute, in milliseconds of Regatta's own clock
-    /// (the fleet clock). If the hook did not fire in that minute, the time of its last firing.
+    /// (the fleet clock). If there were none, only the time of the hook's last firing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "recent")]
     pub recent_firings: Vec<u64>,
@@ -191,7 +192,7 @@ impl Hook {
         matches!(self.action, HookAction::Route) && self.project.as_ref() == Some(project)
     }
 
-    /// Returns the agent name in which the hook acts.
+    /// Returns the agent name under which the hook acts.
     pub fn identity(&self) -> AgentName {
         let own =
             || AgentName::new(&format!("hook/{}", self.id)).expect("a hook id is a valid name");
@@ -543,7 +544,7 @@ pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
     })
 }
 
-/// Pauses a hook: until somebody resumes it, it does not fire.
+/// Pauses a hook. A paused hook does not fire until somebody resumes it.
 pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_none() {
         draft.record(Event::HookChanged(HookChanged {
@@ -607,8 +608,8 @@ pub fn on_command_ended(
     Ok(())
 }
 
-/// Returns the number of hooks that led to an action that `by` does now: the length of the longest
-/// chain among its running hook commands, or 0.
+/// Returns the number of hooks in the chain that led to an action of `by`. This is the longest
+/// chain among the hook commands that run in the name of `by`, or 0 if no such command runs.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
     board

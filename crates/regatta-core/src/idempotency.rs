@@ -1,4 +1,5 @@
-//! Lets clients repeat a request safely: stores the answers to requests that carry a key.
+//! Lets clients repeat a request safely: stores the answers to requests that carry an idempotency
+//! key.
 //!
 //! A client that repeats a request with the same key gets the stored answer, and the request is not
 //! carried out twice (J9). [`crate::command`] compares a repeated request with the stored one.
@@ -10,8 +11,8 @@ use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 
-/// The stored answer to a request with a key. If a client repeats the request, the client gets this
-/// answer again (J9).
+/// The stored answer to a request with an idempotency key. If a client repeats the request, the
+/// client gets this answer again (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAnswer {
     pub key: RequestKey,
@@ -36,7 +37,8 @@ facts! {
 /// The time for which an answer is kept: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// Stores the answer to a request with a key, for the case that the client repeats the request.
+/// Stores the answer to a request with an idempotency key, for the case that the client repeats the
+/// request.
 pub(crate) fn store_answer(
     draft: &mut Draft,
     key: RequestKey,

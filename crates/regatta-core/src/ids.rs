@@ -6,6 +6,7 @@
 //! them. Not here: the choice of the object that a person means if an id fits several objects (see
 //! [`reference`](crate::reference)).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -17,16 +18,20 @@ use serde::{Deserialize, Serialize};
 pub struct BadName {
     what: &'static str,
     text: String,
-    why: &'static str,
+    why: Cow<'static, str>,
 }
 
 impl BadName {
-    pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> BadName {
+    pub(crate) fn new(
+        what: &'static str,
+        text: &str,
+        why: impl Into<Cow<'static, str>>,
+    ) -> BadName {
         // Cut the text, so that a hostile name cannot flood the error message.
         BadName {
             what,
             text: text.chars().take(80).collect(),
-            why,
+            why: why.into(),
         }
     }
 }
@@ -73,7 +78,7 @@ macro_rules! number {
             fn from_str(text: &str) -> Result<$name, BadName> {
                 let digits = text.strip_prefix($letter).or_else(|| text.strip_prefix($letter.to_ascii_lowercase())).unwrap_or(text);
                 if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-                    return Err(BadName::new($what, text, concat!("it is written ", $letter, " and a number")));
+                    return Err(BadName::new($what, text, concat!("write ", $letter, " and a number")));
                 }
                 digits.parse().map($name).map_err(|_| BadName::new($what, text, "the number is too large"))
             }
@@ -186,25 +191,24 @@ name!(/// A label on a message, such as `coord:merge`.
 Label, |text| {
     const WHAT: &str = "a label";
     if text.is_empty() || text.len() > 100 {
-        return Err(BadName::new(WHAT, text, "it has 1 to 100 characters"));
+        return Err(BadName::new(WHAT, text, "use 1 to 100 characters"));
     }
     if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.:/".contains(&byte)) {
-        return Err(BadName::new(WHAT, text, "it has letters, digits and - _ . : / only"));
+        return Err(BadName::new(WHAT, text, "use only letters, digits and - _ . : /"));
     }
     Ok(())
 });
 name!(/// A caller's key for one request, so that a repeated request is done once (J9).
 RequestKey, |text| {
     if text.is_empty() || text.len() > 200 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII \
-            characters"));
+        return Err(BadName::new("a request key", text, "use 1 to 200 printable ASCII characters"));
     }
     Ok(())
 });
 name!(/// A git object id, in full: 40 or 64 lower-case hex digits.
 CommitId, |text| {
     if !matches!(text.len(), 40 | 64) || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(BadName::new("a full commit id", text, "it has 40 or 64 lower-case hex digits"));
+        return Err(BadName::new("a full commit id", text, "use 40 or 64 lower-case hex digits"));
     }
     Ok(())
 });
@@ -213,13 +217,13 @@ BranchName, |text| {
     const WHAT: &str = "a branch name";
     let bad = |why| Err(BadName::new(WHAT, text, why));
     if text.is_empty() || text.len() > 200 {
-        return bad("it has 1 to 200 characters");
+        return bad("use 1 to 200 characters");
     }
     if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-        return bad("it starts with a letter or a digit");
+        return bad("begin with a letter or a digit");
     }
     if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte)) {
-        return bad("it has letters, digits and - _ . / only");
+        return bad("use only letters, digits and - _ . /");
     }
     if text.contains("..") || text.contains("//") || text.ends_with('/') || text.ends_with('.')
         || text.split('/').any(|part| part.starts_with('.') || part.ends_with(".lock"))
@@ -229,18 +233,18 @@ BranchName, |text| {
     Ok(())
 });
 
-/// Checks that a text has only letters, digits, `-`, `_` and `.`, and starts with a letter or a
-/// digit.
+/// Checks that a text has 1 to `longest` characters, has only letters, digits, `-`, `_` and `.`, and
+/// begins with a letter or a digit.
 fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
     if text.is_empty() || text.len() > longest {
-        return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
-    }
-    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return Err(BadName::new(
             what,
             text,
-            "it starts with a letter or a digit",
+            format!("use 1 to {longest} characters"),
         ));
+    }
+    if !text.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+        return Err(BadName::new(what, text, "begin with a letter or a digit"));
     }
     if !text
         .bytes()
@@ -249,7 +253,7 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
         return Err(BadName::new(
             what,
             text,
-            "it has letters, digits and - _ . only",
+            "use only letters, digits and - _ .",
         ));
     }
     Ok(())
@@ -310,6 +314,12 @@ mod tests {
         ] {
             assert!(ProjectName::new(bad).is_err(), "{bad:?}");
         }
+        // The error names the limit of the kind of name.
+        let too_long = ChannelName::new(&"x".repeat(101)).unwrap_err();
+        assert!(
+            too_long.to_string().ends_with("use 1 to 100 characters"),
+            "{too_long}"
+        );
         assert!(AgentName::new("shop-dev/lead-amber-reef/worker-frost").is_ok());
         for bad in ["", "/a", "a/", "a//b", "../b", "@a"] {
             assert!(AgentName::new(bad).is_err(), "{bad:?}");

@@ -45,8 +45,8 @@ pub enum InboxItem {
     Budget(budget::BudgetScope),
     /// An agent that cannot work until somebody signs in or fixes a setting.
     Agent(AgentName),
-    /// A bridge (an agent's connection to a service such as Slack) whose credential the service
-    /// rejects.
+    /// A bridge (a connection to an outside service such as Slack) that cannot work until a person
+    /// fixes its credential or a setting.
     Bridge(Bridge),
     /// A conversation that was started in an outside service by somebody who is not on the list of
     /// permitted people.

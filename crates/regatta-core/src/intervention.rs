@@ -17,8 +17,8 @@ use crate::schedule::PollGrant;
 use crate::task::{self, AddTask, EditTask, SetPause, TaskStatus};
 use crate::{inbox, landing};
 
-/// Prompt that Regatta sends to an agent whose turn was cancelled by a pause, when the task is
-/// resumed.
+/// Prompt that Regatta sends when a paused task is resumed, if the pause had cancelled the agent's
+/// turn.
 const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 
 /// Maximum size of a message to an agent.

@@ -2,8 +2,9 @@
 //!
 //! A mission with `isolate` lets tasks that use the same files run at the same time, and relies on
 //! separate workspaces. When a report shows that the separation failed, the mission continues
-//! serially: a task does not start while another task uses the same files, and of the running
-//! attempts only the first for each file continues. If no tasks share files, a warning is enough.
+//! serially: from then on, a task does not start while another task uses the same files. Of the
+//! running attempts that use the same file, at most one continues. If no tasks share files, a
+//! warning is enough.
 
 use serde::{Deserialize, Serialize};
 
@@ -158,9 +159,9 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
         })
 }
 
-/// Returns the mission's tasks whose attempts must be stopped, because they need files that an
-/// earlier attempt or work in the landing queue already uses. The task of `attempt` itself is never
-/// returned.
+/// Returns the mission's tasks whose attempts must be stopped, because they need files that
+/// `attempt`, an earlier attempt or work in the landing queue already uses. The task of `attempt`
+/// itself is never returned.
 fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept_uris: Vec<Uri> = board
         .claims

@@ -20,7 +20,7 @@
 //!
 //! # Deliberately absent
 //!
-//! There is no async code, no clock, no randomness, no file, no process, no network and no path of
+//! There is no async code, no clock, no randomness, no file, no process, no network and no path on
 //! a disk. The caller passes the time in as [`ids::Now`]. Numbers and tokens are derived from the
 //! board's revision, which is the number of the last event. A test in `xtask` checks this. The
 //! engine, the store and the adapters do the rest.
@@ -28,7 +28,7 @@
 // The decision about a request.
 pub mod board; // all live state, and the only code that changes it
 pub mod command; // the requests that change the board
-pub mod effect; // the work that the engine does after a request is stored
+pub mod effect; // the work that the engine does after a change is stored
 pub mod event; // the facts that became true
 pub mod idempotency; // stored answers to repeated requests
 pub mod ids; // names and numbers
@@ -47,10 +47,10 @@ pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
 pub mod collision_forecast; // forecast of collisions between running work
-pub mod cost; // cost by cause, and the rate of spending
+pub mod cost; // cost by provider, mission, agent or model, and the rate of spending
 pub mod display; // the states and counts that people see
 pub mod failure; // the reason of a failed check, found in its output
-pub mod file_map; // the agents at work among a project's files
+pub mod file_map; // the agents and tasks that use each file of a project
 pub mod graph; // blockers, cycles, waves, and their drawing
 pub mod inbox; // the list of things that need a person, and its snoozes
 pub mod intervention; // prompts, pauses, resumes and retries by a person
@@ -69,8 +69,8 @@ pub mod provider_outage; // providers and agents that get no work for a time
 pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // the next task of an agent, and the reason a task waits
 pub mod scope_escape; // changes outside a manifest
-pub mod session_rotation; // a fresh session when a session is nearly full
-pub mod start_gates; // six conditions before a start
+pub mod session_rotation; // a new session when the model's context is nearly full
+pub mod start_gates; // conditions that are checked before a task starts
 pub mod task; // tasks, and the only code that starts one
 pub mod task_timeline; // the states and waits of a task over time
 
@@ -94,6 +94,6 @@ pub mod thread_answers; // short answers in a thread, and triage of plain text
 // Helpers for text and names.
 pub mod name_generator; // unused readable names
 pub mod natural_sort; // natural sort order of names
-pub mod search; // words of a text, and search by them
+pub mod search; // the words of a text, and the search for texts by words
 pub mod shell_quote; // quoting for a shell
 pub mod spelling; // suggestions for a misspelled word

@@ -91,8 +91,9 @@ impl Approval {
     }
 }
 
-/// Returns whether a question of this task stays open after the attempt that asked it. A question
-/// in a conversation does not stay open, because the person's next message answers the question.
+/// Returns whether a question of this task stays open after the end of the attempt that asked it. A
+/// question in a conversation does not stay open, because the person's next message answers the
+/// question.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
         let has_questions = task.is_polled() || task.duty == Some(TaskDuty::Lead);
@@ -196,8 +197,8 @@ pub fn mark_answer_read(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
     }
 }
 
-/// Closes the open requests of an attempt when its turn ends or, with `is_over`, the attempt ends.
-/// Questions of a task that continues stay open.
+/// Closes the open requests of an attempt when its turn ends, or when the attempt itself ends
+/// (`is_over`). If the task continues, its questions stay open.
 pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool) {
     let approvals: Vec<_> = draft
         .board()
@@ -245,9 +246,8 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// Handles a program's message that withdraws one of its requests. If Regatta is stopping or
-/// pausing the program, that is the only reason for the withdrawal, so a question stays open for
-/// the task.
+/// Handles a program's message that withdraws one of its requests. A program also withdraws its
+/// requests when Regatta stops or pauses it. In that case, a question stays open for the task.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_id: &str) {
     let found = draft.board().approvals.values().find(|approval| {
         approval.attempt == attempt.id && approval.request.id == request_id && approval.is_open()
@@ -287,7 +287,8 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
     }
 }
 
-/// Sends the attempt, as prompts between two turns, the answers that no agent of the task has read.
+/// Sends an attempt all answers that no agent of its task has read. Each answer becomes a prompt,
+/// which the agent gets between two turns.
 pub(crate) fn send_unread_answers(draft: &mut Draft, attempt: &Attempt) {
     for (asked, answer) in unread_answers(draft.board(), attempt.task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));

@@ -9,8 +9,9 @@ use crate::refusal::Refusal;
 
 use super::{AttemptPorted, require_attempt};
 
-/// Reserves ports for an attempt: the number in the project's settings or, if `taken` is given,
-/// `taken` replacements for ports that other programs already use.
+/// Reserves ports for an attempt. If `taken` is `None`, reserves as many ports as the project's
+/// settings say. Otherwise reserves `taken` further ports, to replace ports that other programs
+/// already use.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     id: AttemptId,

@@ -103,8 +103,8 @@ pub fn on_agent_event(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    // One record of the program's journal (its recorded output) can contain several events, so only
-    // events of earlier records have certainly been handled.
+    // One record of the program's journal (its recorded output) can contain several events. Only
+    // the events of earlier records have certainly been handled.
     if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }

@@ -52,7 +52,7 @@ pub struct WorkResult {
     pub worktree_path: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnings: Vec<String>,
-    /// The path of a copy of this result that people can open, on the daemon's machine.
+    /// The path, on the daemon's machine, of a copy of this result that people can open.
     #[serde(rename = "kept_at")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_path: Option<String>,
@@ -368,8 +368,8 @@ pub fn apply_verdict(
     Ok(None)
 }
 
-/// Returns the result that an attempt has reported, including the changes that the draft has
-/// recorded so far.
+/// Returns the result that an attempt has reported, including a result that was recorded in this
+/// draft.
 fn recorded_result(draft: &Draft, id: AttemptId) -> Option<WorkResult> {
     let attempt = draft.board().attempts.get(&id)?;
     attempt.result.clone()

@@ -199,7 +199,7 @@ impl Board {
         }
     }
 
-    /// Records on the task the cause for which its current attempt ends.
+    /// Records on the task why its current attempt ends.
     fn record_cause(
         &mut self,
         id: AttemptId,

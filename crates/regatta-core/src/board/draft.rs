@@ -6,8 +6,9 @@ use crate::ids::Now;
 
 use super::{Board, ReadyIndex, Rows};
 
-/// A change of the board that is being prepared: a copy of the board, plus the events and stored
-/// rows that differ. If a command is refused, its draft is dropped and the board stays unchanged.
+/// A change of the board that is being prepared: a copy of the board, the new events, and the
+/// stored rows that these events change. If a command is refused, its draft is dropped and the
+/// board stays unchanged.
 pub struct Draft {
     board: Board,
     now: Now,
@@ -39,7 +40,8 @@ impl Draft {
         &self.actor
     }
 
-    /// Returns the board as it is after the events that the draft has recorded so far.
+    /// Returns the draft's board, which includes the effect of all events that the draft has
+    /// recorded.
     pub fn board(&self) -> &Board {
         &self.board
     }
@@ -61,7 +63,8 @@ impl Draft {
     }
 
     /// Returns the number that the next event will get. If that event grants a claim or starts an
-    /// attempt, this number is also the token with which the owner proves that it is current.
+    /// attempt, this number is also the token of the claim or attempt. The owner shows the token
+    /// to prove that its claim or attempt is still the current one.
     pub fn next_revision(&self) -> u64 {
         self.board.revision + 1
     }

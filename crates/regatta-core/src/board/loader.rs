@@ -73,8 +73,8 @@ impl BoardLoader {
         self.ignored.clear();
     }
 
-    /// Adds an open task. Frees the memory that reading the row left unused, because there may be a
-    /// hundred thousand tasks.
+    /// Adds an open task. Also frees the memory that is left over from reading the row, because
+    /// there may be a hundred thousand tasks.
     pub fn put_task(&mut self, mut task: Task) {
         task.shrink_to_fit();
         if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {

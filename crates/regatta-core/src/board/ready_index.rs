@@ -37,8 +37,9 @@ pub(crate) struct ReadyIndex {
     ungrouped: OrdMap<ReadyFor, OrdSet<TaskRank>>,
     groups: OrdMap<GroupKey, OrdSet<TaskRank>>,
     group_of: OrdMap<TaskId, (bool, Uri)>,
-    /// The number of ready tasks that need exactly this pattern, or something below this directory.
-    /// The key is a hash of the text: two texts with the same hash would only cost some time.
+    /// For each pattern and directory, the number of ready tasks that need exactly this pattern or
+    /// something below this directory. The key is a hash of the pattern or directory. If two of
+    /// them have the same hash, the search only takes longer.
     demand: OrdMap<u64, u32>,
 }
 
@@ -191,7 +192,7 @@ impl Board {
         agent: &AgentName,
         fits: impl Fn(&Task) -> bool,
     ) -> Option<TaskId> {
-        // A group that nothing blocks and that has few tasks saves no time, so its tasks become
+        // A group saves no time if it has few tasks and nothing blocks it, so its tasks become
         // ungrouped again.
         let first = Uri::smallest();
         let free_groups: Vec<(GroupKey, OrdSet<TaskRank>)> = index

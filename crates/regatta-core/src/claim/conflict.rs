@@ -65,7 +65,7 @@ impl<'a> WantedUris<'a> {
     }
 }
 
-/// Returns the claims and earlier waiting requests because of which `wanted` cannot be granted now.
+/// Returns the claims and earlier waiting requests that prevent `wanted` from being granted now.
 pub(crate) fn holders_conflicting_with(
     board: &Board,
     wanted: WantedUris,

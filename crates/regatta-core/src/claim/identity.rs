@@ -27,7 +27,8 @@ use crate::task::Task;
 
 use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 
-/// The party that wants URIs. The party determines which holders of overlapping claims conflict.
+/// The party that wants to claim URIs. The party determines which holders of overlapping claims
+/// conflict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
     /// Nobody in particular, so that every holder conflicts.
@@ -49,8 +50,8 @@ pub(crate) fn uris_of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
     uris
 }
 
-/// Returns the URIs of a task and of its workspace, and also the task's URI under its id in another
-/// tracker, under which others may claim it (`task://shop/bd-12`).
+/// Returns the URIs of a task and of its workspace. If the task also has an id in another tracker,
+/// includes the URI with that id (`task://shop/bd-12`), because others may claim the task under it.
 pub(crate) fn uris_of_task(task: &Task) -> Vec<Uri> {
     let alias = task
         .alias
@@ -233,8 +234,8 @@ pub(crate) fn task_holders(
     )
 }
 
-/// Returns whether something that `holder` claimed by hand, or waits for, belongs to the work's own
-/// agent or to that agent's lead, so that the claim does not prevent the work from starting.
+/// Returns whether `holder`, who claimed `theirs` by hand or waits for it, is the agent of the work
+/// or that agent's lead. Such a claim does not prevent the work from starting.
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
     let Party::Work(agent) = party else {
         return false;

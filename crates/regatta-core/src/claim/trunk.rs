@@ -43,7 +43,8 @@ pub(super) fn max_wait_ms(board: &Board, request: &Acquire) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Returns the projects whose trunk one of `uris` matches.
+/// Returns the projects that `uris` concern: one of the URIs names the project's trunk, or is a
+/// pattern that matches the trunk.
 pub(crate) fn trunk_projects<'a>(
     board: &'a Board,
     uris: &'a [Uri],
@@ -74,8 +75,8 @@ pub(super) fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
     limits.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
-/// Checks a claim under which somebody lets Regatta land work: it must still be held, its token
-/// must be right, and it must hold the project's trunk exclusively.
+/// Checks a claim on the trunk that somebody lends to Regatta for a landing. The claim must still
+/// be held, its token must be right, and it must hold the project's trunk exclusively.
 pub(crate) fn check_lent_trunk(
     board: &Board,
     lent: &landing::LentTrunkClaim,

@@ -97,8 +97,8 @@ pub(super) fn start_mission(
     })
 }
 
-/// Returns for each task of a mission the step of the plan in which the task runs: first for the
-/// tasks of the plan, then for the adopted tasks, in their order.
+/// Returns the step of the plan in which each task of a mission runs. The steps of the plan's own
+/// tasks come first, followed by the steps of the adopted tasks.
 fn plan_steps(
     draft: &Draft,
     settings: &mission::StartMission,

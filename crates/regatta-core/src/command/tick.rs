@@ -1,5 +1,4 @@
-//! Acts on everything whose time has come: leases that expire, tasks that may be retried, snoozes
-//! that end.
+//! Acts on deadlines that have passed: leases expire, tasks may be retried, and snoozes end.
 
 use super::*;
 

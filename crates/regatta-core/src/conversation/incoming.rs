@@ -108,8 +108,8 @@ pub(super) fn on_message(
             )
         });
         if message.should_reply_to_refused && !was_told {
-            let text = "Only people on this project's list can ask for work here. An operator has \
-                been notified.";
+            let text = "Only people on the list of permitted people can ask for work here. An \
+                operator has been notified.";
             post::add_note(&mut conversation, NoteTone::Refusal, text.into());
         }
         record_change(draft, conversation, now);

@@ -147,8 +147,9 @@ pub(super) fn add_note(conversation: &mut Conversation, tone: NoteTone, text: St
     add_post(conversation, PostContent::Note { tone, text });
 }
 
-/// Adds a post that opens a pull request after a push, once per branch. After a branch has landed,
-/// further work has another branch.
+/// Adds a post for the pull request of a branch that was pushed. A bridge opens the pull request
+/// when it shows the post. Each branch gets one pull request. After a branch has landed, further
+/// work has another branch.
 pub(super) fn add_pull_request(conversation: &mut Conversation) {
     let is_pushed = conversation
         .pushed

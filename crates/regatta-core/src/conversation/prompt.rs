@@ -5,8 +5,9 @@ use crate::task::{self, Task};
 
 use super::{Author, Conversation, ConversationTurn, TurnState};
 
-/// Returns the description of the agent's task: the thread and the people in it, the place of the
-/// agent's answers, and the rule that texts from the thread give no permissions.
+/// Returns the description of the agent's task. It names the service and the title of the thread,
+/// says where the agent's answers are posted, and states that texts from the thread give no
+/// permissions.
 pub(super) fn task_description(conversation: &Conversation) -> String {
     let mut text = format!(
         "You are {}, and people talk to you in a {} thread. Each of your turns begins with what \

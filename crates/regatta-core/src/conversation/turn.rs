@@ -232,8 +232,9 @@ pub(super) fn begin_next_turn(
     Ok(())
 }
 
-/// Returns the commit that a message asks to review, with the commit on which it is based: the work
-/// of the pull request that the message names, or of another agent in the same thread.
+/// Returns the commit that a message asks to review, and the commit on which it is based. The
+/// commit is the work of the pull request that the message names, or the work of another agent in
+/// the same thread.
 pub(super) fn work_to_review(
     board: &Board,
     conversation: &Conversation,
@@ -307,8 +308,8 @@ pub(crate) fn on_turn_finished(
     let work = result
         .work
         .filter(|work| !work.changed.is_empty() && !is_review);
-    // Nobody asked for this attempt in the thread: it resolves a conflict between this
-    // conversation's work, which is to land, and other work that has landed.
+    // Nobody asked for this attempt in the thread. The attempt resolves a conflict between this
+    // conversation's work and other work that has already landed.
     let is_fixup = task.fixup.is_some() && conversation.current_turn().is_none();
     if let Some(work) = work.as_ref().filter(|_| is_fixup)
         && let Some(last_work) = conversation
@@ -380,7 +381,7 @@ pub(crate) fn on_turn_finished(
         }
         Some(work) => {
             let reason = format!(
-                "somebody must say `land` in the thread, or regatta land {}",
+                "somebody must write `land` in the thread, or run: regatta land {}",
                 task.id
             );
             task::keep_for_review(draft, task.id, work, reason)?;

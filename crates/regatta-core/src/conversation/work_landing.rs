@@ -75,7 +75,7 @@ pub(crate) fn on_task_lost(
         post::restage_last_turn(&mut conversation);
     } else {
         let text = format!(
-            "{} did not land: {reason}. Say `land` to have it tried again.",
+            "{} did not land: {reason}. Say `land` to try it again.",
             task.id
         );
         post::add_note(&mut conversation, NoteTone::Trouble, text);

@@ -13,12 +13,12 @@ use crate::{provider_outage, runner, schedule};
 
 use super::{DisplayState, ItemDisplay, landing_display, program_activity};
 
-/// Maximum number of agents with which each waiting agent shows its own reason. Computing a reason
-/// is slow, and nobody reads the reasons of more agents.
+/// If there are more agents than this, waiting agents are shown without their reasons. Computing a
+/// reason is slow, and nobody reads the reasons of so many agents.
 const MAX_AGENTS_WITH_REASONS: usize = 60;
-/// Maximum number of open tasks with which Regatta searches the tasks of an idle agent for a task
-/// that needs a person or a review. With more tasks the search would be too slow, because the
-/// states are computed up to ten times a second.
+/// If there are more open tasks than this, Regatta does not search them for a task of an idle agent
+/// that needs a person or a review. The search would be too slow, because the states are computed
+/// up to ten times a second.
 const MAX_SEARCHED_TASKS: usize = 5_000;
 /// Maximum number of a mission's open tasks that are considered as the next tasks of its idle
 /// agents.
@@ -198,8 +198,8 @@ fn waiting_tasks(board: &Board) -> BTreeMap<MissionId, Vec<TaskId>> {
         .collect()
 }
 
-/// Removes the next task that an idle agent may take from the waiting tasks of its missions, and
-/// returns that task. A task that is assigned to another agent waits for that agent.
+/// Finds the next task that an idle agent may take, removes it from the waiting tasks of its
+/// mission, and returns it. Tasks that are assigned to other agents are skipped.
 fn take_next_task(
     board: &Board,
     name: &AgentName,
@@ -223,7 +223,8 @@ fn take_next_task(
     None
 }
 
-/// Returns the first reason why a task waits; an empty text if reasons are hidden.
+/// Returns the first reason why a task waits; an empty text if reasons are hidden; `None` if the
+/// task is gone or has no reason.
 fn wait_text(board: &Board, id: TaskId, hides_reasons: bool, now: Now) -> Option<String> {
     if hides_reasons {
         return Some(String::new());

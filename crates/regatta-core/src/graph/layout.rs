@@ -68,7 +68,7 @@ pub struct LayoutTask<'a> {
     pub id: TaskId,
     pub needs: &'a [TaskId],
     /// The status word that people see. Except for tasks that are over, only tasks with the same
-    /// word are folded together.
+    /// word can share a box.
     pub label: &'a str,
     pub progress: TaskProgress,
 }
@@ -181,8 +181,8 @@ fn assign_columns(mut needs: Vec<Vec<usize>>) -> (Vec<Vec<usize>>, Vec<u32>) {
     }
 }
 
-/// Returns the critical path: the path with the most open tasks. Of several, the path with the
-/// smaller ids wins.
+/// Returns the critical path: the path with the most open tasks. If several paths have the same
+/// number of tasks, the path with the smaller ids wins.
 fn critical_path(tasks: &[LayoutTask<'_>], needs: &[Vec<usize>], columns: &[u32]) -> Vec<usize> {
     let mut order_by_column: Vec<usize> = (0..tasks.len()).collect();
     order_by_column.sort_by_key(|task| columns[*task]);

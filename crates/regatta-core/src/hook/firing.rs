@@ -64,7 +64,7 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: Str
             draft,
             hook.id,
             cause,
-            format!("{why}, and {MAX_WAITING} others already wait for it"),
+            format!("{why}, and {MAX_WAITING} other triggers already wait for it"),
         );
     }
     let waiting = WaitingTrigger {
@@ -128,8 +128,8 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Converts an event into the input with which Regatta checks whether the hook fires; `None` if the
-/// event is not of the kind that triggers the hook.
+/// Converts an event into the input for the check whether the hook fires; `None` if this kind of
+/// event does not trigger the hook.
 fn input_for<'a>(
     board: &Board,
     before: &Board,

@@ -111,7 +111,7 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     }
     if input.depth() >= MAX_CHAIN_LENGTH {
         return HookMatch::MustPause {
-            why: format!("{MAX_CHAIN_LENGTH} hooks led to each other"),
+            why: format!("{MAX_CHAIN_LENGTH} hooks triggered each other in a chain"),
         };
     }
     if let Some(holder) = claim_holder(board, hook, now) {
@@ -119,7 +119,7 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     }
     if let Some(waiting) = hook.waiting.first() {
         return HookMatch::WaitsForClaim {
-            why: format!("{} waits before it", waiting.cause),
+            why: format!("an earlier trigger waits: {}", waiting.cause),
         };
     }
     if hook
@@ -153,12 +153,12 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             }
         );
         if let Some(word) = opt_out_word(&message.text, on_mention) {
-            return Some(format!("the message has {word}"));
+            return Some(format!("the message contains {word}"));
         }
     }
     // A hook on events may react to actions of Regatta itself, but not to the hook's own actions.
     hook.is_own(input.by())
-        .then(|| format!("actions of {} itself do not fire it", hook.identity()))
+        .then(|| format!("actions of {} itself do not fire the hook", hook.identity()))
 }
 
 /// Returns why a message does not trigger a hook, or `None` if the message triggers the hook.
@@ -177,18 +177,18 @@ fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> 
         ),
         HookTrigger::Event { kind } if kind == "message.posted" => (None, None, None, None),
         HookTrigger::Event { .. } | HookTrigger::Free { .. } => {
-            return Some("it waits for no message".into());
+            return Some("no message fires this hook".into());
         }
     };
     match channel {
         Some(wanted) if *wanted != message.channel => {
             return Some(format!(
-                "it is about {wanted}, and the message is in {}",
+                "the hook waits for messages in {wanted}, but the message is in {}",
                 message.channel
             ));
         }
         None if bus::addressee(&message.channel).is_some() => {
-            return Some("a message to one agent fires only hooks on that mailbox".into());
+            return Some("a message in an agent's mailbox fires only hooks on that mailbox".into());
         }
         _ => {}
     }
@@ -233,8 +233,8 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     })
 }
 
-/// Returns a sentence about the condition because of which a triggered hook does not fire, or
-/// `None` if all conditions hold.
+/// Returns a sentence about the condition that keeps a triggered hook from firing, or `None` if all
+/// conditions hold.
 fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));

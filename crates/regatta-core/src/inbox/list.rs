@@ -36,7 +36,7 @@ pub enum InboxKind {
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
-    /// An agent is not signed in, or an outside service rejects its credential.
+    /// An agent is not signed in, or its credential for an outside service does not work.
     Credential,
     /// An agent's program is missing, or its settings cannot work.
     Setup,
@@ -130,7 +130,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             item: InboxItem::Attempt(attempt.id),
             agent: Some(attempt.agent.clone()),
             why: format!(
-                "{} has been silent for long; after {limit} it is stopped automatically",
+                "{} has printed nothing for a long time; Regatta stops it after {limit} of silence",
                 attempt.id
             ),
             since_unix_ms,
@@ -163,7 +163,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             agent: Some(conversation.agent.clone()),
             subject: format!("{}{more}", first.text.lines().next().unwrap_or_default()),
             why: format!(
-                "{} ({}:{}) asks in {} and is not on the list of people who may",
+                "{} ({}:{}) asks for work in {}, but is not on the list of permitted people",
                 first.by.name, conversation.service, first.by.id, conversation.title
             ),
             since_unix_ms: first.unix_ms,
@@ -207,8 +207,8 @@ pub(super) fn is_stuck(attempt: &Attempt) -> bool {
     attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
-/// Returns the problem, such as a missing sign-in, because of which an agent cannot work until a
-/// person fixes the problem. Returns `None` if there is no such problem.
+/// Returns the problem, such as a missing sign-in, that keeps an agent from working until a person
+/// fixes it. Returns `None` if there is no such problem.
 pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
     board
         .parked
@@ -233,7 +233,7 @@ fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
         }
         (RequestContent::Question { .. }, ..) => {
             let why = match (&approval.assumed, approval.is_kept_for_task) {
-                (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
+                (Some(assumed), _) => format!("the agent went on and assumed: {assumed}"),
                 (None, true) => "its attempt has ended; the next attempt gets the answer".into(),
                 (None, false) => "only a person can answer it".into(),
             };
@@ -280,7 +280,10 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
             let landing = landing_needing_person(board, task)?;
             let why = match (&landing.held, &landing.hold_count) {
                 (None, Some(earlier_hold)) => {
-                    format!("it is being tried again; before: {}", earlier_hold.reason)
+                    format!(
+                        "it is being tried again; it was held: {}",
+                        earlier_hold.reason
+                    )
                 }
                 (held, _) => held.clone().unwrap_or_default(),
             };
@@ -383,7 +386,7 @@ fn agent_item(name: &AgentName, outage: &ProviderOutage) -> OpenItem {
             "{name} {problem}: {}",
             outage.reason.lines().next().unwrap_or_default()
         ),
-        why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
+        why: format!("see how to fix it: regatta doctor; then: regatta resume {name}"),
         since_unix_ms: outage.since_unix_ms,
         is_escalated: false,
         snoozed: outage.snoozed,
@@ -401,24 +404,22 @@ fn bridge_item(bridge: Bridge, outage: &ProviderOutage) -> OpenItem {
         agent: bridge.agent().cloned(),
         subject: match &bridge {
             Bridge::AgentService { service, agent } => format!(
-                "{service} rejects the credential \
-                of {agent}: {reason}"
+                "the {service} credential of {agent} does not work: {reason}"
             ),
             Bridge::Webhook { webhook } => format!("{webhook} receives no events: {reason}"),
             Bridge::Setting { .. } => reason.to_owned(),
         },
         why: match &bridge {
             Bridge::AgentService { .. } => {
-                "Regatta receives and answers no messages there until the credential is fixed; \
-                 then: regatta up --restart, and regatta bridge test"
+                "Regatta receives and answers no messages there until you fix the credential and \
+                 run: regatta up --restart; check it with: regatta bridge test"
             }
             Bridge::Webhook { .. } => {
-                "events are kept and sent once its secret is set; then: \
-                regatta up --restart"
+                "events are kept, and sent after you set the webhook's secret and run: regatta up --restart"
             }
             Bridge::Setting { .. } => {
-                "the bridges that depend on this setting are off; correct it, then: regatta up \
-                 --restart, and regatta bridge test"
+                "the bridges that depend on this setting are off until you correct it and run: \
+                 regatta up --restart; check them with: regatta bridge test"
             }
         }
         .into(),

@@ -700,7 +700,10 @@ fn a_chain_of_hooks_that_is_too_deep_is_paused() {
     }
     assert_eq!(fired, MAX_CHAIN_LENGTH);
     let cut = world.board.hooks[&pong].paused.clone().unwrap();
-    assert!(cut.contains("5 hooks led to each other"), "{cut}");
+    assert!(
+        cut.contains("5 hooks triggered each other in a chain"),
+        "{cut}"
+    );
     assert!(world.board.hooks[&ping].paused.is_none());
     let said = world.log.iter().rev().find_map(|event| match &event.event {
         regatta_core::event::Event::MessagePosted(message_posted)

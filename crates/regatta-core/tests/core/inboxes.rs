@@ -804,7 +804,7 @@ fn a_held_landing_is_one_item_while_it_is_tried_again() {
     for wait in [5, 10, 20] {
         world.advance(wait * SECOND_MS);
         assert_eq!(world.landing_state(landing), "trying");
-        let again = format!("it is being tried again; before: {why}");
+        let again = format!("it is being tried again; it was held: {why}");
         assert_eq!(only(&world), (item.clone(), kind, again, since));
         dirty(&mut world);
         assert_eq!(only(&world), (item.clone(), kind, why.clone(), since));
@@ -895,7 +895,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     assert_eq!(
         (first.subject.as_str(), first.agent),
         (
-            "slack rejects the credential of ada: token_revoked",
+            "the slack credential of ada does not work: token_revoked",
             Some(agent("ada"))
         )
     );

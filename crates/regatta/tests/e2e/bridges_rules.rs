@@ -241,7 +241,7 @@ fn a_broken_credential_needs_a_person_until_it_works() {
         claude["subject"]
             .as_str()
             .unwrap()
-            .starts_with("slack rejects the credential of claude: "),
+            .starts_with("the slack credential of claude does not work: "),
         "{claude}"
     );
     assert!(

@@ -222,11 +222,14 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     assert_eq!(test(&["--text", "!GO again"])["fires"], true);
     for (args, why) in [
         (&["--message", "B2"][..], "does not begin with !go"),
-        (&["--text", "!go !nohooks"], "has !nohooks"),
-        (&["--text", "!go", "--channel", "else"], "it is about shop"),
+        (&["--text", "!go !nohooks"], "contains !nohooks"),
+        (
+            &["--text", "!go", "--channel", "else"],
+            "the hook waits for messages in shop",
+        ),
         (
             &["--text", "!go", "--from", &format!("hook/{hook}")],
-            "itself do not fire it",
+            "itself do not fire the hook",
         ),
     ] {
         let outcome = test(args);
@@ -415,7 +418,7 @@ fn hooks_that_trigger_each_other_or_fire_too_often_are_paused() {
         waited["text"]
             .as_str()
             .unwrap()
-            .contains("5 hooks led to each other"),
+            .contains("5 hooks triggered each other in a chain"),
         "{waited}"
     );
     let (pings, pongs) = (
@@ -436,7 +439,10 @@ fn hooks_that_trigger_each_other_or_fire_too_often_are_paused() {
         "{pings:?}"
     );
     let list = world.run_ok(&["hook", "list"]);
-    assert!(list.contains("paused: 5 hooks led to each other"), "{list}");
+    assert!(
+        list.contains("paused: 5 hooks triggered each other in a chain"),
+        "{list}"
+    );
     let senders = world.run_json(&["msg", "history", "pong"]);
     assert_eq!(
         senders[0]["sender"],
