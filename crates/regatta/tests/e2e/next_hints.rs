@@ -389,7 +389,10 @@ fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
     );
     // A number alone may mean a task or an attempt, and both exist.
     let unclear = world.run_refused(&["logs", "1"], 2);
-    assert_eq!(unclear["message"], "the number 1 is ambiguous, because it can mean attempt A1 or task T1");
+    assert_eq!(
+        unclear["message"],
+        "the number 1 is ambiguous, because it can mean attempt A1 or task T1"
+    );
     world.run_ok(&["agent", "add", "T1", "--runtime", "scripted"]);
     let unclear = world.run_refused(&["show", "T1"], 2);
     assert_eq!(unclear["message"], "T1 can mean task T1 or agent T1");

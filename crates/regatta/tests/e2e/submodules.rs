@@ -137,7 +137,8 @@ fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
     );
     let reason = wait_until_needs_person(&world, &task);
     assert!(
-        reason.contains("lib/inner, lib/new") && reason.contains("without committing the edits in the submodule"),
+        reason.contains("lib/inner, lib/new")
+            && reason.contains("without committing the edits in the submodule"),
         "{reason}"
     );
     assert_eq!(world.trunk_commits(), before);

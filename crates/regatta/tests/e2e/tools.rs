@@ -393,7 +393,8 @@ fn work_with_an_open_question_waits_for_a_person() {
         assert!(open.contains("Q1 stays open"), "{open}");
         let early = call_tool(&client, "finish", json!({ "detail": "done" })).await;
         assert!(
-            early.is_error == Some(true) && result_text(&early).contains("nobody has answered the question Q1"),
+            early.is_error == Some(true)
+                && result_text(&early).contains("nobody has answered the question Q1"),
             "{}",
             result_text(&early)
         );
