@@ -69,7 +69,7 @@ impl Uri {
             return bad("it is longer than 3292 bytes");
         }
         let Some((scheme, path)) = text.split_once("://") else {
-            return bad("it is written scheme://name, for example file://shop/src/**");
+            return bad("use the form scheme://name, for example file://shop/src/**");
         };
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "bead" => "task".to_owned(), // another word for a task

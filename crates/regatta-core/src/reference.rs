@@ -79,7 +79,7 @@ impl ReferenceKind {
             ReferenceKind::Commit => Err(BadName::new(
                 "a commit id",
                 text,
-                "it has 4 to 64 hex digits",
+                "use 4 to 64 hex digits",
             )),
         }
     }
