@@ -246,7 +246,7 @@ impl TaskView {
             if age >= silence_ms / 3 {
                 self.live = Some(word.to_owned());
             }
-            if age >= silence_ms && self.task.session_of.is_some() {
+            if age >= silence_ms && self.task.session_of().is_some() {
                 let hung = display::member_display(MemberActivity::Hung);
                 (self.word, self.at) = (hung.label.to_owned(), hung.state);
             }

@@ -473,20 +473,20 @@ pub(crate) fn begin(
         runner: settings.runner.clone(),
         phase: AttemptPhase::Working,
         stopping: None,
-        takes_no_slot: task.is_light() || task.session_of.is_some(),
+        takes_no_slot: task.is_light() || task.session_of().is_some(),
         no_workspace: settings.no_workspace,
         by_hand: settings.by_hand,
         lease_ms,
         expires_fleet_ms: lease_ms.map(|lease_ms| now.fleet_ms + lease_ms),
         started_unix_ms: now.unix_ms,
         started_fleet_ms: now.fleet_ms,
-        deadline_fleet_ms: (settings.supervised && task.session_of.is_none())
+        deadline_fleet_ms: (settings.supervised && task.session_of().is_none())
             .then(|| now.fleet_ms + timeout),
         budget_check_fleet_ms: None,
         session_deadline_fleet_ms: None,
         accepts_follow_ups,
         resumes,
-        session_of: task.session_of.clone(),
+        session_of: task.session_of().cloned(),
         ports: vec![],
         notes: task.notes.clone(),
         session: SessionState {

@@ -256,7 +256,7 @@ pub fn retry(
                 validation: old.validation.clone(),
                 blocked_by: old.blocked_by.clone(),
                 priority: old.priority,
-                expects: old.expects,
+                expects: old.expects(),
                 effort: old.effort.clone(),
                 model: old.model.clone(),
                 provider: old.provider.clone(),

@@ -50,6 +50,7 @@ pub(crate) use operator::{
     begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
 };
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
+pub use remote_sync::merged_remote;
 pub use trial_result::{TrialOutcome, on_trial_result};
 pub(crate) use trial_result::{announce, on_wait_timeout};
 pub use trunk_move::{MoveOutcome, on_move_result};

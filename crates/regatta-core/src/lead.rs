@@ -27,7 +27,7 @@ use crate::ids::{
 };
 use crate::mission::{Mission, MissionState};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, NextAttempt, Task, TaskDuty};
+use crate::task::{self, AddTask, NextAttempt, Purpose, Task};
 
 pub(crate) use edits::adopt_edits;
 
@@ -304,10 +304,10 @@ pub fn finish(
     report: String,
 ) -> Result<(), Refusal> {
     let attempt_record = attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
-    let duty = task::find(draft.board(), task)?.duty.clone();
+    let is_lead = task::find(draft.board(), task)?.purpose == Purpose::Lead;
     let found = attempt_record
         .mission
-        .filter(|_| duty == Some(TaskDuty::Lead))
+        .filter(|_| is_lead)
         .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(

@@ -10,7 +10,7 @@ use crate::board::Draft;
 use crate::ids::{Now, TaskId};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, EditTask, Task, TaskStatus};
+use crate::task::{self, AddTask, EditTask, Purpose, Task, TaskStatus};
 
 /// Maximum number of paths that a report may name.
 const MAX_PATHS: usize = 200;
@@ -23,7 +23,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         .board()
         .tasks
         .values()
-        .find(|task| task.explores == Some(id))
+        .find(|task| task.purpose == Purpose::Explore { task: id })
     {
         return Ok(explorer.id);
     }
@@ -55,7 +55,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         ..AddTask::new_report(explored.project.clone(), &subject, description)
     };
     let explorer = task::add(draft, request, None, now)?;
-    task::set_explored_task(draft, explorer, id)?;
+    task::set_purpose(draft, explorer, Purpose::Explore { task: id }, None)?;
     if let Some(mission) = explored
         .mission
         .filter(|id| draft.board().missions.contains_key(id))
@@ -89,11 +89,9 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
 pub(crate) fn finish(
     draft: &mut Draft,
     explorer: &Task,
+    explored: TaskId,
     result: Option<&WorkResult>,
 ) -> Result<(), String> {
-    let Some(explored) = explorer.explores else {
-        return Ok(());
-    };
     let report = result
         .map(|result| result.detail.as_str())
         .filter(|result| !result.trim().is_empty());

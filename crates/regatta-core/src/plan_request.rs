@@ -12,7 +12,7 @@ use crate::graph::PlanStep;
 use crate::ids::{AgentName, MissionId, Now, ProjectName, TaskId};
 use crate::mission::{self, StartMode};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, TaskDuty};
+use crate::task::{self, AddTask, AssignMode, Purpose};
 
 /// Maximum length of the goal of a request for a plan.
 pub const MAX_GOAL_BYTES: usize = 8_000;
@@ -100,10 +100,10 @@ pub(crate) fn request_plan(
         Some((mission, PlanStep::default())),
         now,
     )?;
-    task::set_duty(
+    task::set_purpose(
         draft,
         task,
-        TaskDuty::Plan {
+        Purpose::Plan {
             goal: goal.to_owned(),
         },
         None,

@@ -535,7 +535,8 @@ fn effects_after_landing(
     };
     // A landing that only brought in a remote's commits runs no commands and no release, because
     // that work did not originate here.
-    let merges_remote = landed.is_some_and(|landing| landing.submission.merges_remote.is_some());
+    let merges_remote =
+        landed.is_some_and(|landing| landing::merged_remote(before, landing).is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
     if !merges_remote && (!settings.after.is_empty() || settings.release.is_some()) {

@@ -573,10 +573,10 @@ pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPatt
 /// Returns a sentence about what a task lacks before an agent can get it: a list of files, a test,
 /// or a check of its result. Returns `None` if nothing is missing.
 pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
-    if !needs_contract(task.issue_type, task.expects) {
+    if !needs_contract(task.issue_type, task.expects()) {
         return None;
     }
-    if lacks_manifest(task.issue_type, task.expects, &task.files) {
+    if lacks_manifest(task.issue_type, task.expects(), &task.files) {
         return Some(format!(
             "it has no manifest: name its files with regatta edit {} --files …",
             task.id

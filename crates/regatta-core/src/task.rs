@@ -8,6 +8,7 @@
 mod add; // adding and editing tasks
 mod assignment; // assigning and offering a task to an agent
 mod fixup; // finished work that needs a fix before it can land
+mod purpose; // the kind of work that a task is
 mod retry; // another attempt at a task
 mod status; // the status and the state machine
 
@@ -22,8 +23,7 @@ use crate::claim::WorkClaims;
 use crate::event::{Event, facts};
 use crate::graph::PlanStep;
 use crate::ids::{
-    AgentName, AttemptId, BranchName, ChannelName, CommitId, ConversationId, LandingId, MessageId,
-    MissionId, Now, ProjectName, TaskId,
+    AgentName, AttemptId, BranchName, CommitId, LandingId, MissionId, Now, ProjectName, TaskId,
 };
 use crate::inbox::Snooze;
 use crate::landing::guard::SpecialFile;
@@ -35,12 +35,10 @@ use crate::scope_escape::ScopeEscape;
 use crate::{claim, manifest};
 
 pub use add::{AddTask, EditTask, SetPause, add, default_priority, edit};
-pub(crate) use add::{
-    forget_resume, keep_resume, one_line, set_duty, set_explored_task, set_reviewed_task,
-    set_session_of,
-};
+pub(crate) use add::{forget_resume, keep_resume, one_line, set_purpose};
 pub(crate) use fixup::send_to_fixup;
 pub use fixup::{Conflict, ConflictKind, Fixup, MAX_FIXUPS, SettledPath};
+pub use purpose::{Expects, Purpose};
 pub use status::{TaskStatus, next_status};
 
 pub use retry::{DEFAULT_MAX_FAILURES, NextAttempt};
@@ -69,16 +67,6 @@ impl IssueType {
     pub fn needs_contract(self) -> bool {
         matches!(self, IssueType::Feature | IssueType::Bug | IssueType::Task)
     }
-}
-
-/// The result that a finished task must have: changed files, or a report.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Expects {
-    #[default]
-    Changes,
-    Report,
 }
 
 /// A check that a file contains a text.
@@ -134,38 +122,9 @@ pub struct Submission {
     /// The task whose landed work is undone, if `reverts` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<TaskId>,
-    /// Name of the remote, if the purpose is to bring in commits that were pushed there. Local work
-    /// is then replayed on top of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "joins")]
-    pub merges_remote: Option<String>,
     /// Changed paths that are not plain files, such as executables, links and submodules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub special: Vec<SpecialFile>,
-}
-
-/// The special purpose of a task that is not ordinary work on files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TaskDuty {
-    /// The task stands for leading its mission; each attempt is a turn of the lead.
-    Lead,
-    /// The task answers a question in the message thread that began with `root`.
-    Answer {
-        channel: ChannelName,
-        root: MessageId,
-    },
-    /// The task decides whether a message is answered, becomes a task, or goes to a lead.
-    Triage {
-        channel: ChannelName,
-        message: MessageId,
-    },
-    /// The task stands for a conversation in a service such as Slack; each turn answers messages of
-    /// it.
-    Converse { conversation: ConversationId },
-    /// The task makes a plan for `goal`, which is in the words of the person who asked.
-    Plan { goal: String },
 }
 
 /// One unit of work for an agent, with its history so far.
@@ -183,7 +142,9 @@ pub struct Task {
     pub blocked_by: Vec<TaskId>,
     /// Priority from 0 to 9. Tasks with a lower number are started and landed first.
     pub priority: u8,
-    pub expects: Expects,
+    /// The kind of work that the task is. Ordinary work on files is not stored.
+    #[serde(default, skip_serializing_if = "Purpose::is_default")]
+    pub purpose: Purpose,
     /// Effort with which the model should think, as the provider names it; the agent's own setting
     /// if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -201,28 +162,10 @@ pub struct Task {
     /// submitted. An exit code other than 0 rejects the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
-    /// Another task, whose list of files this task must find out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub explores: Option<TaskId>,
-    /// The task whose finished work this task reviews.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reviews: Option<TaskId>,
-    /// The commit that this task reviews. The reviewer's approval counts only for this commit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reviews_commit: Option<CommitId>,
-    /// Special purpose of the task, if it is not ordinary work on files. Changes to files by a task
-    /// with a special purpose do not land.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duty: Option<TaskDuty>,
     /// Set while no turn is due: a lead or conversation waits for the next event or message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "asleep")]
     pub resting: bool,
-    /// The team member for whose session this task exists. Such a task is never given to another
-    /// agent, and it ends with the session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "standing")]
-    pub session_of: Option<SessionOf>,
     /// Name of the task in a plan or in another tracker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
@@ -337,49 +280,63 @@ pub struct Task {
     pub updated_unix_ms: u64,
 }
 
-impl TaskDuty {
-    /// Returns whether attempts at a task with this purpose do not count against the machine's
-    /// maximum number of attempts. Attempts at conversations and plans do count, like those at
-    /// ordinary tasks.
-    pub fn is_light(&self) -> bool {
-        !matches!(self, TaskDuty::Converse { .. } | TaskDuty::Plan { .. })
-    }
-}
-
 impl Task {
-    /// Returns whether attempts at the task do not count against the machine's maximum number of
-    /// attempts.
-    pub fn is_light(&self) -> bool {
-        self.duty.as_ref().is_some_and(TaskDuty::is_light)
-    }
-
-    /// Returns whether an agent can do the task without a workspace: it only expects a report, has
-    /// no special purpose, and does not continue earlier work.
-    pub fn needs_no_workspace(&self) -> bool {
-        let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
-        self.expects == Expects::Report
-            && !special
-            && self.session_of.is_none()
-            && self.resume.is_none()
+    /// Returns the result that ends the task: changed files, or a report.
+    pub fn expects(&self) -> Expects {
+        self.purpose.expects()
     }
 
     /// Returns whether agents get this task when they ask for work. Tasks that stand for a lead, an
     /// answer or a conversation are assigned to their agent directly.
     pub fn is_polled(&self) -> bool {
-        matches!(self.duty, None | Some(TaskDuty::Plan { .. }))
+        self.purpose.is_polled()
+    }
+
+    /// Returns whether attempts at the task do not count against the machine's maximum number of
+    /// attempts.
+    pub fn is_light(&self) -> bool {
+        self.purpose.is_light()
+    }
+
+    /// Returns whether an agent can do the task without a workspace: it is work that only expects a
+    /// report, and does not continue earlier work.
+    pub fn needs_no_workspace(&self) -> bool {
+        let is_report = self.purpose
+            == Purpose::Work {
+                expects: Expects::Report,
+            };
+        is_report && self.resume.is_none()
+    }
+
+    /// Returns the team member for whose session the task exists, or `None` if the task is no
+    /// session.
+    pub fn session_of(&self) -> Option<&SessionOf> {
+        match &self.purpose {
+            Purpose::Session(session) => Some(session),
+            _ => None,
+        }
     }
 
     /// Returns the goal for which this task makes a plan, or `None` if it does not make a plan.
     pub fn planning_goal(&self) -> Option<&str> {
-        match &self.duty {
-            Some(TaskDuty::Plan { goal }) => Some(goal),
+        match &self.purpose {
+            Purpose::Plan { goal } => Some(goal),
             _ => None,
         }
     }
 
     /// Returns whether the task stands for a conversation in a service such as Slack.
     pub fn is_conversation(&self) -> bool {
-        matches!(self.duty, Some(TaskDuty::Converse { .. }))
+        matches!(self.purpose, Purpose::Converse { .. })
+    }
+
+    /// Returns the remote whose commits the task brings into the trunk, or `None` if the task is
+    /// other work.
+    pub fn merged_remote(&self) -> Option<&str> {
+        match &self.purpose {
+            Purpose::MergeRemote { remote } => Some(remote),
+            _ => None,
+        }
     }
 
     /// Frees unused memory of the task's lists, which reading a stored task leaves behind.
@@ -672,7 +629,7 @@ pub(crate) fn needs_human_to_fix(
     reason: &str,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    if task.session_of.is_some() {
+    if task.session_of().is_some() {
         return Ok(());
     }
     next_status(id, task.status, TaskStatus::NeedsHuman)?;

@@ -19,7 +19,7 @@ use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName, Tas
 use crate::lead;
 use crate::project::Project;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
+use crate::task::{self, AddTask, AssignMode, EditTask, Purpose, Task, TaskStatus};
 
 /// A message thread that began with a question, with the information that is needed to answer
 /// further questions in it.
@@ -103,7 +103,7 @@ pub(crate) fn add_question(
          # The question of {}\n{}",
         message.sender, question.text
     );
-    let duty = TaskDuty::Answer {
+    let purpose = Purpose::Answer {
         channel: message.channel.clone(),
         root: message.id,
     };
@@ -116,7 +116,7 @@ pub(crate) fn add_question(
             description,
         )
     };
-    let task = add_assigned_task(draft, request, duty, None, agent, now)?;
+    let task = add_assigned_task(draft, request, purpose, None, agent, now)?;
     let thread = QuestionThread {
         root: message.id,
         messages: vec![message.id],
@@ -160,7 +160,7 @@ pub(crate) fn follow_up(
          wrote\n{}",
         thread.root, message.sender, message.text
     );
-    let duty = TaskDuty::Answer {
+    let purpose = Purpose::Answer {
         channel: message.channel.clone(),
         root: thread.root,
     };
@@ -184,7 +184,7 @@ pub(crate) fn follow_up(
         )
     };
     let resume = thread.resume.clone().filter(|_| before.is_none());
-    let task = add_assigned_task(draft, request, duty, resume, agent, now)?;
+    let task = add_assigned_task(draft, request, purpose, resume, agent, now)?;
     let mut thread = QuestionThread {
         task,
         resume: None,
@@ -226,7 +226,7 @@ pub(crate) fn add_triage(
          - `nothing`, if the message asks for nothing\n\n# {} wrote\n{}",
         message.sender, message.text
     );
-    let duty = TaskDuty::Triage {
+    let purpose = Purpose::Triage {
         channel: message.channel.clone(),
         message: message.id,
     };
@@ -238,21 +238,21 @@ pub(crate) fn add_triage(
             description,
         )
     };
-    add_assigned_task(draft, request, duty, None, agent, now).map(|_| ())
+    add_assigned_task(draft, request, purpose, None, agent, now).map(|_| ())
 }
 
-/// Adds a task with a special purpose and assigns it to the agent, which continues the session
+/// Adds a task with this purpose and assigns it to the agent, which continues the session
 /// `resume` if one is given.
 fn add_assigned_task(
     draft: &mut Draft,
     request: AddTask,
-    duty: TaskDuty,
+    purpose: Purpose,
     resume: Option<ResumePoint>,
     agent: AgentName,
     now: Now,
 ) -> Result<TaskId, Refusal> {
     let task = task::add(draft, request, None, now)?;
-    task::set_duty(draft, task, duty, resume)?;
+    task::set_purpose(draft, task, purpose, resume)?;
     task::assign(draft, task, Some(agent), AssignMode::Queue, now)?;
     Ok(task)
 }
@@ -282,63 +282,72 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
     Ok(name)
 }
 
-/// Handles the result of a task that answers a question or triages a message: posts the answer or
-/// carries out the decision. The inner `Err` is the reason why the result cannot be used.
-pub(crate) fn finish(
+/// Returns the text with which an agent answered a message, or `None` if it ended without one.
+fn answer_text(task: &Task, result: Option<&WorkResult>) -> Option<String> {
+    let detail = result
+        .map(|result| result.detail.as_str())
+        .filter(|detail| !detail.trim().is_empty());
+    let answer = detail.or(task.output.as_deref()).unwrap_or_default().trim();
+    (!answer.is_empty()).then(|| answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect())
+}
+
+/// The reason why the result of a task cannot be used that should answer a person.
+const NO_ANSWER: &str = "it finished without an answer";
+
+/// Handles the result of a task that answers a question: posts the answer in the thread that began
+/// with `root`. The inner `Err` is the reason why the result cannot be used.
+pub(crate) fn finish_answer(
     draft: &mut Draft,
     task: &Task,
+    (channel, root): (&ChannelName, MessageId),
     (attempt, result): (&Attempt, Option<&WorkResult>),
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
-    let detail = result
-        .map(|result| result.detail.as_str())
-        .filter(|result| !result.trim().is_empty());
-    let answer = detail
-        .or(task.output.as_deref())
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
-    if answer.is_empty() {
-        return Ok(Err("it finished without an answer".into()));
+    let Some(answer) = answer_text(task, result) else {
+        return Ok(Err(NO_ANSWER.into()));
+    };
+    let posted = post_answer(draft, &attempt.agent, channel, root, answer, now)?;
+    let Some(mut thread) = find_thread(draft.board(), &task.project, root).cloned() else {
+        return Ok(Ok(()));
+    };
+    add_message(&mut thread.messages, posted);
+    let resume = attempt
+        .session
+        .session_id
+        .is_some()
+        .then(|| attempt::resume_point(attempt, true));
+    thread.resume = resume.clone().filter(|_| thread.task == task.id);
+    // Tasks for the next messages of the thread may already wait. Let these tasks continue this
+    // session.
+    for next in next_turns(draft.board(), task) {
+        task::set_purpose(draft, next.id, task.purpose.clone(), resume.clone())?;
     }
-    let answer: String = answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
-    match &task.duty {
-        Some(duty @ TaskDuty::Answer { channel, root }) => {
-            let posted = post_answer(draft, &attempt.agent, channel, *root, answer, now)?;
-            let thread = find_thread(draft.board(), &task.project, *root).cloned();
-            if let Some(mut thread) = thread {
-                add_message(&mut thread.messages, posted);
-                let resume = attempt
-                    .session
-                    .session_id
-                    .is_some()
-                    .then(|| attempt::resume_point(attempt, true));
-                thread.resume = resume.clone().filter(|_| thread.task == task.id);
-                // Tasks for the next messages of the thread may already wait. Let these tasks
-                // continue this session.
-                for next in next_turns(draft.board(), task) {
-                    task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
-                }
-                draft.record(Event::MessageThread(MessageThread {
-                    project: task.project.clone(),
-                    thread,
-                }));
-            }
-        }
-        Some(TaskDuty::Triage { channel, message }) => {
-            let triaged = TriagedMessage {
-                channel,
-                message: *message,
-            };
-            let outcome = apply_triage(draft, task, &attempt.agent, triaged, &answer, now);
-            // If the decision cannot be carried out, the reason is posted as the answer, because
-            // the agent's attempt has ended.
-            if let Err(refusal) = outcome {
-                let text = format!("{}. {}", refusal.message(), refusal.hint());
-                post_answer(draft, &attempt.agent, channel, *message, text, now)?;
-            }
-        }
-        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {}
+    draft.record(Event::MessageThread(MessageThread {
+        project: task.project.clone(),
+        thread,
+    }));
+    Ok(Ok(()))
+}
+
+/// Handles the result of a task that triages a message: carries out the decision. The inner `Err`
+/// is the reason why the result cannot be used.
+pub(crate) fn finish_triage(
+    draft: &mut Draft,
+    task: &Task,
+    (channel, message): (&ChannelName, MessageId),
+    (attempt, result): (&Attempt, Option<&WorkResult>),
+    now: Now,
+) -> Result<Result<(), String>, Refusal> {
+    let Some(answer) = answer_text(task, result) else {
+        return Ok(Err(NO_ANSWER.into()));
+    };
+    let triaged = TriagedMessage { channel, message };
+    let outcome = apply_triage(draft, task, &attempt.agent, triaged, &answer, now);
+    // If the decision cannot be carried out, the reason is posted as the answer, because the
+    // agent's attempt has ended.
+    if let Err(refusal) = outcome {
+        let text = format!("{}. {}", refusal.message(), refusal.hint());
+        post_answer(draft, &attempt.agent, channel, message, text, now)?;
     }
     Ok(Ok(()))
 }
@@ -474,10 +483,10 @@ fn find_thread<'a>(
 
 /// Returns the tasks for later messages of the same thread that wait for this task.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
-    let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
+    let Purpose::Answer { root, .. } = &task.purpose else {
         return vec![];
     };
-    let is_same_thread = |task: &&Arc<Task>| matches!(&task.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
+    let is_same_thread = |task: &&Arc<Task>| matches!(&task.purpose, Purpose::Answer { root: other, .. } if other == root);
     let waiting = board
         .dependents_of(task.id)
         .into_iter()
@@ -517,12 +526,17 @@ pub(crate) fn on_task_lost(
     reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let (channel, reply_to) = match &task.duty {
-        Some(TaskDuty::Answer { channel, root }) => (channel.clone(), *root),
-        Some(TaskDuty::Triage { channel, message }) => (channel.clone(), *message),
-        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {
-            return Ok(());
-        }
+    let (channel, reply_to) = match &task.purpose {
+        Purpose::Answer { channel, root } => (channel.clone(), *root),
+        Purpose::Triage { channel, message } => (channel.clone(), *message),
+        Purpose::Work { .. }
+        | Purpose::Explore { .. }
+        | Purpose::Review { .. }
+        | Purpose::Lead
+        | Purpose::Converse { .. }
+        | Purpose::Plan { .. }
+        | Purpose::Session(_)
+        | Purpose::MergeRemote { .. } => return Ok(()),
     };
     skip_turn(draft, task)?;
     let next_step = if draft

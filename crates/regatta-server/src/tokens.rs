@@ -24,7 +24,7 @@ use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, AttemptPhase};
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, AttemptId, FiringId, TaskId};
-use regatta_core::task::TaskDuty;
+use regatta_core::task::Purpose;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -270,7 +270,7 @@ impl TokenStore {
         let leads_mission = board
             .tasks
             .get(&task)
-            .is_some_and(|task| task.duty == Some(TaskDuty::Lead));
+            .is_some_and(|task| task.purpose == Purpose::Lead);
         Ok(Principal::Attempt {
             id: attempt.id,
             task,

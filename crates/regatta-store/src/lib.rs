@@ -22,6 +22,7 @@ mod load; // reads the board from its rows
 mod mark; // the file that says which revision the store must have
 mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
+mod purpose_migration; // tasks of older stores get their purpose
 mod repair; // repairs data of older versions
 mod schema; // tables and migrations
 mod store; // implements the engine's interface to storage

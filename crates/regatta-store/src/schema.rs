@@ -8,7 +8,7 @@ use regatta_core::board::BoardMeta;
 use rusqlite::{Connection, TransactionBehavior};
 
 use crate::errors::StoreFault;
-use crate::{message_index, repair};
+use crate::{message_index, purpose_migration, repair};
 
 /// The letters "Rgta", which mark a SQLite file as a store of Regatta.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
@@ -70,7 +70,7 @@ CREATE TABLE days (day INTEGER NOT NULL, agent TEXT NOT NULL, body TEXT NOT NULL
 CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", "
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
-", BUS_MIGRATION, TEAMS_MIGRATION, BRIDGES_MIGRATION, ENDED_TASKS_MIGRATION, DEFERRED_ROWS_MIGRATION, ESCAPED_CLAIMS_MIGRATION];
+", BUS_MIGRATION, TEAMS_MIGRATION, BRIDGES_MIGRATION, ENDED_TASKS_MIGRATION, DEFERRED_ROWS_MIGRATION, ESCAPED_CLAIMS_MIGRATION, PURPOSE_MIGRATION];
 
 /// Adds threads, full-text search and hooks (rules that react to events). Code in Rust then adds
 /// the existing messages to the search index. SQL cannot do that, because `search.rs` in
@@ -129,6 +129,11 @@ CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL
 INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
 ";
 
+/// From this schema on, the field `purpose` says what kind of work a task is. An older program
+/// would take every task for ordinary work, so an older program must not open the store (D6).
+/// `purpose_migration.rs` changes the rows and events that older programs wrote.
+const PURPOSE_MIGRATION: &str = "-- the tables stay the same, only tasks inside of them change";
+
 /// Returns the number of the newest schema, which this program writes.
 pub(crate) fn newest_version() -> i64 {
     MIGRATIONS.len() as i64
@@ -151,6 +156,9 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
             }
             if *sql == ESCAPED_CLAIMS_MIGRATION {
                 repair::escape_claims(&transaction)?;
+            }
+            if *sql == PURPOSE_MIGRATION {
+                purpose_migration::set_purposes(&transaction)?;
             }
             transaction.pragma_update(None, "user_version", version)?;
             transaction.commit()?;

@@ -21,7 +21,7 @@ use crate::landing;
 use crate::lead;
 use crate::project::UnansweredPolicy;
 use crate::refusal::Refusal;
-use crate::task::{self, Task, TaskDuty, TaskStatus};
+use crate::task::{self, Purpose, Task, TaskStatus};
 
 use super::{Approval, ApprovalHeard, ApprovalKept, ApprovalWithdrawn, find};
 
@@ -96,8 +96,8 @@ impl Approval {
 /// question.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
-        let has_questions = task.is_polled() || task.duty == Some(TaskDuty::Lead);
-        has_questions && task.session_of.is_none() && !task.status.is_terminal()
+        let has_questions = task.is_polled() || task.purpose == Purpose::Lead;
+        has_questions && task.session_of().is_none() && !task.status.is_terminal()
     })
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
             .board()
             .tasks
             .get(&approval.task)
-            .is_some_and(|task| task.duty == Some(TaskDuty::Lead));
+            .is_some_and(|task| task.purpose == Purpose::Lead);
         let agent_waits = approval.must_be_fetched() && !is_over && !is_lead;
         if !is_kept {
             draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
@@ -370,7 +370,7 @@ pub(crate) fn deliver_answer(
             }
             Ok(())
         }
-        _ if task.duty == Some(TaskDuty::Lead) => {
+        _ if task.purpose == Purpose::Lead => {
             draft.record(Event::ApprovalHeard(ApprovalHeard { approval: id }));
             if let Some(mission) = task.mission {
                 lead::add_news(

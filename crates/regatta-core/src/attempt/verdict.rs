@@ -14,7 +14,7 @@ use crate::project::NotNeededPolicy;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope_escape::{self, EscapeSource, ScopeFinding};
-use crate::task::{self, Expects, NextAttempt, Submission, TaskDuty};
+use crate::task::{self, Expects, NextAttempt, Purpose, Submission, Task};
 use crate::{approval, conversation, lead, thread_answers};
 
 use super::{
@@ -109,6 +109,24 @@ pub enum WorkVerdict {
     Unknown { reason: String },
 }
 
+/// Work that passed its checks, with the findings that decide how its task continues.
+struct PassedWork {
+    submission: Submission,
+    /// Changed files that are not part of the work, because they are outside the manifest.
+    held_back: Vec<String>,
+    /// One line with the results of the checks, if the work is a turn of a conversation.
+    checks: Option<String>,
+}
+
+/// The way in which a task continues after the verdict on its attempt's work.
+enum Continuation {
+    /// The attempt has ended, and the draft has recorded the rest. The landing is the one that the
+    /// work entered, if any.
+    Settled(Option<LandingId>),
+    /// The work does not count, so the task goes back for another attempt.
+    TryAgain(AttemptCause, String),
+}
+
 /// Applies the verdict on an attempt's work. Work that passed enters the landing queue and keeps
 /// its claims on files. Other work goes back for another attempt or to a person. Returns the
 /// landing, if there is one.
@@ -137,207 +155,37 @@ pub fn apply_verdict(
     let special = findings.special.clone();
     record_findings(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
-    let (cause, reason) = match verdict {
-        // An exploring attempt only had to look around and report. Any changes that it made are
-        // saved but never land.
-        WorkVerdict::Passed { .. } if task.explores.is_some() => {
-            let result = recorded_result(draft, id);
-            match manifest_discovery::finish(draft, &task, result.as_ref()) {
-                Ok(()) => {
-                    end(draft, id, AttemptCause::Reported, "");
-                    task::complete(draft, task.id, None)?;
-                    return Ok(None);
-                }
-                Err(reason) => (AttemptCause::Invalid, reason),
-            }
-        }
+    let next = match verdict {
         WorkVerdict::Passed {
             commit,
             base,
             changed,
-        } if task.duty == Some(TaskDuty::Lead) => {
-            let detail = recorded_result(draft, id).map(|result| result.detail);
-            let answer = detail
-                .filter(|detail| !detail.trim().is_empty())
-                .or_else(|| task.output.clone())
-                .unwrap_or_default();
-            let work = Submission {
+        } => {
+            let submission = Submission {
                 attempt: id,
                 commit,
                 base,
                 changed,
                 reverts: false,
                 undoes: None,
-                merges_remote: None,
                 special,
             };
-            let adopted = lead::adopt_edits(draft, &task, &attempt, work, now)?;
-            lead::on_turn_finished(draft, &task, &attempt, (&answer, adopted))?;
-            return Ok(None);
-        }
-        WorkVerdict::Passed {
-            commit,
-            base,
-            changed,
-        } if task.is_conversation() => {
-            let detail = recorded_result(draft, id).map(|result| result.detail);
-            let last_message = attempt
-                .session
-                .last_turn_end
-                .as_ref()
-                .map(|turn_end| turn_end.detail.clone());
-            let answer = detail
-                .into_iter()
-                .chain(task.output.clone())
-                .chain(last_message)
-                .find(|text| !text.trim().is_empty());
-            let work = Submission {
-                attempt: id,
-                commit,
-                base,
-                changed,
-                reverts: false,
-                undoes: None,
-                merges_remote: None,
-                special,
-            };
-            let result = conversation::TurnResult {
-                answer: answer.unwrap_or_default(),
-                work: Some(work),
+            let work = PassedWork {
+                submission,
+                held_back,
                 checks,
             };
-            return conversation::on_turn_finished(draft, &task, &attempt, result, now);
+            judge_passed_work(draft, &task, &attempt, work, now)?
         }
-        WorkVerdict::Passed { .. } if !task.is_polled() => {
-            let result = recorded_result(draft, id);
-            match thread_answers::finish(draft, &task, (&attempt, result.as_ref()), now)? {
-                Ok(()) => {
-                    end(draft, id, AttemptCause::Reported, "");
-                    task::complete(draft, task.id, None)?;
-                    return Ok(None);
-                }
-                Err(reason) => (AttemptCause::Invalid, reason),
-            }
-        }
-        WorkVerdict::Passed { .. } if task.reviews.is_some() => {
-            let result = recorded_result(draft, id);
-            match review::finish(draft, &task, (&attempt.agent, result.as_ref()), now)? {
-                Ok(()) => {
-                    end(draft, id, AttemptCause::Reported, "");
-                    task::complete(draft, task.id, None)?;
-                    return Ok(None);
-                }
-                Err(reason) => (AttemptCause::Invalid, reason),
-            }
-        }
-        WorkVerdict::Passed {
-            commit,
-            base,
-            changed,
-        } if !changed.is_empty() => {
-            let run = draft
-                .board()
-                .projects
-                .get(&task.project)
-                .map(|project| project.settings.run.clone())
-                .unwrap_or_default();
-            let (_, outside) = scope_escape::split_by_manifest(&task, &run, &changed);
-            if let Some(reason) = guard::never_lands_reason(&changed, &special) {
-                (AttemptCause::Invalid, reason)
-            } else if outside.is_empty() {
-                let submission = Submission {
-                    attempt: id,
-                    commit,
-                    base,
-                    changed,
-                    reverts: false,
-                    undoes: None,
-                    merges_remote: None,
-                    special,
-                };
-                let landing = crate::landing::submit(draft, &task, &attempt, submission, now)?;
-                end(draft, id, AttemptCause::Submitted, "");
-                return Ok(landing);
-            } else {
-                let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
-                (
-                    AttemptCause::ScopeEscape,
-                    format!(
-                        "the attempt changed files outside its manifest: {}",
-                        first_few(&outside)
-                    ),
-                )
-            }
-        }
-        WorkVerdict::Passed { .. } | WorkVerdict::NoWorkspace
-            if task.expects == Expects::Report =>
-        {
-            let has_content = |result: &WorkResult| {
-                !result.detail.trim().is_empty() || !result.artifacts.is_empty()
-            };
-            let result = recorded_result(draft, id);
-            let has_output = task
-                .output
-                .as_ref()
-                .is_some_and(|output| !output.trim().is_empty());
-            if has_output || result.as_ref().is_some_and(has_content) {
-                approval::warn_unanswered(draft, task.id);
-                end(draft, id, AttemptCause::Reported, "");
-                task::complete(draft, task.id, None)?;
-                return Ok(None);
-            }
-            (
-                AttemptCause::NothingChanged,
-                "the agent said it was done, but left no report".into(),
-            )
-        }
-        WorkVerdict::Passed { .. } if !held_back.is_empty() => {
-            let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
-            let names = first_few(&outside);
-            (
-                AttemptCause::NothingChanged,
-                format!("the attempt changed only files outside its manifest: {names}"),
-            )
-        }
-        WorkVerdict::Passed { .. } if not_needed_reason(draft, id).is_some() => {
-            let why = not_needed_reason(draft, id).unwrap_or_default();
-            let policy = draft
-                .board()
-                .projects
-                .get(&task.project)
-                .map(|project| project.settings.run.not_needed);
-            match policy.unwrap_or_default() {
-                NotNeededPolicy::Done => {
-                    approval::warn_unanswered(draft, task.id);
-                    end(
-                        draft,
-                        id,
-                        AttemptCause::Reported,
-                        "nothing had to be changed",
-                    );
-                    task::complete(draft, task.id, None)?;
-                }
-                NotNeededPolicy::Ask => {
-                    let reason = format!(
-                        "the agent says that nothing has to be changed: {why}. If you agree: \
-                         regatta task cancel {0}; if not: regatta retry {0}",
-                        task.id
-                    );
-                    task::needs_human(draft, task.id, WaitKind::Review, &reason)?;
-                    end(draft, id, AttemptCause::Reported, &reason);
-                }
-            }
-            return Ok(None);
-        }
-        WorkVerdict::Passed { .. } | WorkVerdict::NoWorkspace => (
-            AttemptCause::NothingChanged,
-            "the agent said it was done, but nothing had changed".into(),
-        ),
-        WorkVerdict::Failed { reason } => (AttemptCause::Invalid, reason),
+        WorkVerdict::NoWorkspace => match task.expects() {
+            Expects::Report => judge_report(draft, &task, id)?,
+            Expects::Changes => nothing_changed(),
+        },
+        WorkVerdict::Failed { reason } => Continuation::TryAgain(AttemptCause::Invalid, reason),
         WorkVerdict::Rejected { reason } => {
             end(draft, id, AttemptCause::Rejected, &reason);
             task::fail(draft, task.id, &reason)?;
-            return Ok(None);
+            Continuation::Settled(None)
         }
         WorkVerdict::NeedsPerson { kind, reason } => {
             let cause = if held_back.is_empty() {
@@ -347,25 +195,249 @@ pub fn apply_verdict(
             };
             task::needs_human(draft, task.id, kind, &reason)?;
             end(draft, id, cause, &reason);
-            return Ok(None);
+            Continuation::Settled(None)
         }
-        WorkVerdict::Unknown { reason } => (AttemptCause::Environment, reason),
+        WorkVerdict::Unknown { reason } => {
+            Continuation::TryAgain(AttemptCause::Environment, reason)
+        }
     };
-    // Work that failed its checks goes back to the worker in the same workspace and, if the program
-    // has one, the same session.
-    let resume = (cause == AttemptCause::Invalid).then(|| resume_point(&attempt, true));
+    match next {
+        Continuation::Settled(landing) => Ok(landing),
+        Continuation::TryAgain(cause, reason) => {
+            try_again(draft, &attempt, cause, &reason)?;
+            Ok(None)
+        }
+    }
+}
+
+/// Decides how a task continues whose work passed its checks. The task's purpose decides what
+/// counts as its result.
+fn judge_passed_work(
+    draft: &mut Draft,
+    task: &Task,
+    attempt: &Attempt,
+    work: PassedWork,
+    now: Now,
+) -> Result<Continuation, Refusal> {
+    let result = recorded_result(draft, attempt.id);
+    let result = result.as_ref();
+    match &task.purpose {
+        Purpose::Work { .. }
+        | Purpose::Plan { .. }
+        | Purpose::Session(_)
+        | Purpose::MergeRemote { .. } => {
+            if !work.submission.changed.is_empty() {
+                return submit_changes(draft, task, attempt, work.submission, now);
+            }
+            match task.expects() {
+                Expects::Report => judge_report(draft, task, attempt.id),
+                Expects::Changes => judge_unchanged(draft, task, attempt.id, &work.held_back),
+            }
+        }
+        // The attempt only had to look around and report. Changes that it made are saved but never
+        // land.
+        Purpose::Explore { task: explored } => {
+            let outcome = manifest_discovery::finish(draft, task, *explored, result);
+            judge_answer(draft, task, attempt.id, outcome)
+        }
+        Purpose::Review {
+            task: reviewed,
+            commit,
+        } => {
+            let reviewed = (*reviewed, commit.as_ref());
+            let outcome = review::finish(draft, task, reviewed, (&attempt.agent, result), now)?;
+            judge_answer(draft, task, attempt.id, outcome)
+        }
+        Purpose::Answer { channel, root } => {
+            let thread = (channel, *root);
+            let outcome =
+                thread_answers::finish_answer(draft, task, thread, (attempt, result), now)?;
+            judge_answer(draft, task, attempt.id, outcome)
+        }
+        Purpose::Triage { channel, message } => {
+            let message = (channel, *message);
+            let outcome =
+                thread_answers::finish_triage(draft, task, message, (attempt, result), now)?;
+            judge_answer(draft, task, attempt.id, outcome)
+        }
+        Purpose::Lead => {
+            let detail = result.map(|result| result.detail.clone());
+            let answer = detail
+                .filter(|detail| !detail.trim().is_empty())
+                .or_else(|| task.output.clone())
+                .unwrap_or_default();
+            let adopted = lead::adopt_edits(draft, task, attempt, work.submission, now)?;
+            lead::on_turn_finished(draft, task, attempt, (&answer, adopted))?;
+            Ok(Continuation::Settled(None))
+        }
+        Purpose::Converse { .. } => {
+            let last_message = attempt
+                .session
+                .last_turn_end
+                .as_ref()
+                .map(|turn_end| turn_end.detail.clone());
+            let answer = result
+                .map(|result| result.detail.clone())
+                .into_iter()
+                .chain(task.output.clone())
+                .chain(last_message)
+                .find(|text| !text.trim().is_empty());
+            let result = conversation::TurnResult {
+                answer: answer.unwrap_or_default(),
+                work: Some(work.submission),
+                checks: work.checks,
+            };
+            conversation::on_turn_finished(draft, task, attempt, result, now)
+                .map(Continuation::Settled)
+        }
+    }
+}
+
+/// Submits changed files to the landing queue, unless a rule forbids that they ever land.
+fn submit_changes(
+    draft: &mut Draft,
+    task: &Task,
+    attempt: &Attempt,
+    submission: Submission,
+    now: Now,
+) -> Result<Continuation, Refusal> {
+    let run = draft
+        .board()
+        .projects
+        .get(&task.project)
+        .map(|project| project.settings.run.clone())
+        .unwrap_or_default();
+    let (_, outside) = scope_escape::split_by_manifest(task, &run, &submission.changed);
+    if let Some(reason) = guard::never_lands_reason(&submission.changed, &submission.special) {
+        return Ok(Continuation::TryAgain(AttemptCause::Invalid, reason));
+    }
+    if !outside.is_empty() {
+        let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
+        let reason = format!(
+            "the attempt changed files outside its manifest: {}",
+            first_few(&outside)
+        );
+        return Ok(Continuation::TryAgain(AttemptCause::ScopeEscape, reason));
+    }
+    let landing = crate::landing::submit(draft, task, attempt, submission, now)?;
+    end(draft, attempt.id, AttemptCause::Submitted, "");
+    Ok(Continuation::Settled(landing))
+}
+
+/// Completes a task whose result is an answer, unless the answer cannot be used for the reason
+/// `Err`.
+fn judge_answer(
+    draft: &mut Draft,
+    task: &Task,
+    id: AttemptId,
+    outcome: Result<(), String>,
+) -> Result<Continuation, Refusal> {
+    match outcome {
+        Ok(()) => {
+            end(draft, id, AttemptCause::Reported, "");
+            task::complete(draft, task.id, None)?;
+            Ok(Continuation::Settled(None))
+        }
+        Err(reason) => Ok(Continuation::TryAgain(AttemptCause::Invalid, reason)),
+    }
+}
+
+/// Completes a task whose result is a report, if the agent left one.
+fn judge_report(draft: &mut Draft, task: &Task, id: AttemptId) -> Result<Continuation, Refusal> {
+    let has_content =
+        |result: &WorkResult| !result.detail.trim().is_empty() || !result.artifacts.is_empty();
+    let has_output = task
+        .output
+        .as_ref()
+        .is_some_and(|output| !output.trim().is_empty());
+    if has_output || recorded_result(draft, id).as_ref().is_some_and(has_content) {
+        approval::warn_unanswered(draft, task.id);
+        end(draft, id, AttemptCause::Reported, "");
+        task::complete(draft, task.id, None)?;
+        return Ok(Continuation::Settled(None));
+    }
+    Ok(Continuation::TryAgain(
+        AttemptCause::NothingChanged,
+        "the agent said it was done, but left no report".into(),
+    ))
+}
+
+/// Decides about a task whose work should have changed files and did not.
+fn judge_unchanged(
+    draft: &mut Draft,
+    task: &Task,
+    id: AttemptId,
+    held_back: &[String],
+) -> Result<Continuation, Refusal> {
+    if !held_back.is_empty() {
+        let outside: Vec<&str> = held_back.iter().map(String::as_str).collect();
+        let names = first_few(&outside);
+        return Ok(Continuation::TryAgain(
+            AttemptCause::NothingChanged,
+            format!("the attempt changed only files outside its manifest: {names}"),
+        ));
+    }
+    let Some(why) = not_needed_reason(draft, id) else {
+        return Ok(nothing_changed());
+    };
+    let policy = draft
+        .board()
+        .projects
+        .get(&task.project)
+        .map(|project| project.settings.run.not_needed);
+    match policy.unwrap_or_default() {
+        NotNeededPolicy::Done => {
+            approval::warn_unanswered(draft, task.id);
+            end(
+                draft,
+                id,
+                AttemptCause::Reported,
+                "nothing had to be changed",
+            );
+            task::complete(draft, task.id, None)?;
+        }
+        NotNeededPolicy::Ask => {
+            let reason = format!(
+                "the agent says that nothing has to be changed: {why}. If you agree: \
+                 regatta task cancel {0}; if not: regatta retry {0}",
+                task.id
+            );
+            task::needs_human(draft, task.id, WaitKind::Review, &reason)?;
+            end(draft, id, AttemptCause::Reported, &reason);
+        }
+    }
+    Ok(Continuation::Settled(None))
+}
+
+fn nothing_changed() -> Continuation {
+    Continuation::TryAgain(
+        AttemptCause::NothingChanged,
+        "the agent said it was done, but nothing had changed".into(),
+    )
+}
+
+/// Ends an attempt whose work does not count, and gives its task back for another attempt.
+fn try_again(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    cause: AttemptCause,
+    reason: &str,
+) -> Result<(), Refusal> {
     if cause == AttemptCause::Environment {
-        requeue_after_failure(draft, task.id, cause, &reason)?;
+        requeue_after_failure(draft, attempt.task, cause, reason)?;
     } else {
+        // Work that failed its checks goes back to the worker in the same workspace and, if the
+        // program has one, the same session.
+        let resume = (cause == AttemptCause::Invalid).then(|| resume_point(attempt, true));
         let again = NextAttempt {
             counts_as_failure: true,
             resume,
             ..NextAttempt::default()
         };
-        task::retry_after(draft, task.id, cause, &reason, again)?;
+        task::retry_after(draft, attempt.task, cause, reason, again)?;
     }
-    end(draft, id, cause, &reason);
-    Ok(None)
+    end(draft, attempt.id, cause, reason);
+    Ok(())
 }
 
 /// Returns the result that an attempt has reported, including a result that was recorded in this

@@ -136,7 +136,7 @@ impl Board {
                     task.reason = Some(event.reason().clone());
                     // A failed session of a team member is handled by its team, so it needs no
                     // decision of a person.
-                    task.awaits_decision = task.session_of.is_none();
+                    task.awaits_decision = task.session_of().is_none();
                 })
             }
             Event::TaskCancelled(event) => self.change_task(*event.task(), now, rows, |task| {

@@ -83,7 +83,7 @@ impl Board {
     /// are checked later, at the start.
     pub(super) fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
         let is_ready = task.status.is_waiting()
-            && task.session_of.is_none()
+            && task.session_of().is_none()
             && task.paused.is_none()
             && task.not_before_fleet_ms.is_none()
             && !task.resting

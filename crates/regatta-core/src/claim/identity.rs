@@ -20,7 +20,7 @@ use crate::board::Board;
 use crate::bus;
 use crate::command::Actor;
 use crate::ids::{AgentName, Now, ProjectName, TaskId};
-use crate::landing::Landing;
+use crate::landing::{self, Landing};
 use crate::pattern::{PathPattern, Uri};
 use crate::refusal::{ClaimHolder, Refusal};
 use crate::task::Task;
@@ -79,8 +79,8 @@ pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
 /// Returns the URIs that a landing holds without a stored claim until it ends. The agent's name is
 /// not among them, because the agent no longer runs. The landing of commits from a remote holds
 /// nothing, because it belongs to no task's work.
-pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
-    if landing.submission.merges_remote.is_some() {
+pub(crate) fn held_by_landing(board: &Board, landing: &Landing) -> Vec<Uri> {
+    if landing::merged_remote(board, landing).is_some() {
         return vec![];
     }
     vec![
@@ -95,10 +95,10 @@ pub fn held_by_work(board: &Board) -> impl Iterator<Item = (ClaimOwner, Vec<Uri>
         .attempts
         .values()
         .map(|attempt| (ClaimOwner::Attempt(attempt.id), held_by_attempt(attempt)));
-    let landings = board
-        .landings
-        .values()
-        .map(|landing| (ClaimOwner::Landing(landing.id), held_by_landing(landing)));
+    let landings = board.landings.values().map(|landing| {
+        let uris = held_by_landing(board, landing);
+        (ClaimOwner::Landing(landing.id), uris)
+    });
     attempts.chain(landings)
 }
 
@@ -131,7 +131,7 @@ pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(Cla
     let landings = board
         .landings
         .values()
-        .filter(|landing| does_landing_hold(landing, uri))
+        .filter(|landing| does_landing_hold(board, landing, uri))
         .map(|landing| ClaimOwner::Landing(landing.id));
     attempts
         .chain(landings)
@@ -164,8 +164,9 @@ fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
 }
 
 /// Returns whether a landing holds `uri` without a stored claim until it ends.
-fn does_landing_hold(landing: &Landing, uri: &Uri) -> bool {
-    landing.submission.merges_remote.is_none() && uri.names_task(&landing.project, landing.task)
+fn does_landing_hold(board: &Board, landing: &Landing, uri: &Uri) -> bool {
+    uri.names_task(&landing.project, landing.task)
+        && landing::merged_remote(board, landing).is_none()
 }
 
 /// Returns the URIs of the tasks that `uris` names by an alias, so that a claim on the alias also

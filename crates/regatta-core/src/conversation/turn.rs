@@ -12,7 +12,7 @@ use crate::ids::{CommitId, ConversationId, Now};
 use crate::intervention;
 use crate::landing::{self, guard};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, NextAttempt, Submission, Task, TaskDuty, TaskStatus};
+use crate::task::{self, AddTask, AssignMode, NextAttempt, Purpose, Submission, Task, TaskStatus};
 
 use super::post::{self, NoteTone};
 use super::prompt::{prompt_text, task_description};
@@ -215,7 +215,7 @@ pub(super) fn begin_next_turn(
                 task_description(&conversation),
             );
             let task = task::add(draft, new_task, None, now)?;
-            task::set_duty(draft, task, TaskDuty::Converse { conversation: id }, None)?;
+            task::set_purpose(draft, task, Purpose::Converse { conversation: id }, None)?;
             intervention::leave_note(draft, task, prompt);
             task::assign(
                 draft,

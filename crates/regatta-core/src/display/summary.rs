@@ -68,7 +68,7 @@ pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<Di
     let shown = board
         .tasks
         .values()
-        .filter(|task| task.session_of.is_none())
+        .filter(|task| task.session_of().is_none())
         .filter(|task| project.is_none_or(|only| *only == task.project));
     for task in shown {
         let state = task_display(board, task, None).state;

@@ -188,11 +188,11 @@ fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
         Event::LandingLanded(event) => before
             .landings
             .get(event.landing())
-            .map(|ended| claim::held_by_landing(ended)),
+            .map(|ended| claim::held_by_landing(before, ended)),
         Event::LandingEnded(event) => before
             .landings
             .get(event.landing())
-            .map(|ended| claim::held_by_landing(ended)),
+            .map(|ended| claim::held_by_landing(before, ended)),
         _ => None,
     }
 }

@@ -36,7 +36,7 @@ pub struct QueuePosition {
 pub(super) fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
     // Work that brings in a remote's commits needs no approval: people published those commits
     // already, and agents' work among them was approved when it landed here.
-    if work.merges_remote.is_some() {
+    if task.merged_remote().is_some() {
         return vec![];
     }
     let protected = board
@@ -486,7 +486,6 @@ pub fn undo(
         changed: work.map(|work| work.changed.clone()).unwrap_or_default(),
         reverts: true,
         undoes: Some(id),
-        merges_remote: None,
         special: work
             .iter()
             .flat_map(|work| &work.special)

@@ -23,7 +23,7 @@ use crate::failure;
 use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::task::{self, Expects, Fixup, Submission, Task, TaskStatus};
+use crate::task::{self, Expects, Fixup, Purpose, Submission, Task, TaskStatus};
 
 use super::operator::approve;
 use super::queue::{enqueue, new_landing, regatta_agent_name};
@@ -149,7 +149,6 @@ pub fn on_diverged(
         changed,
         reverts: false,
         undoes: None,
-        merges_remote: Some(remote),
         special: vec![],
     };
     let task = task::find(draft.board(), id)?;
@@ -167,7 +166,7 @@ fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
             task.status,
             TaskStatus::Landing | TaskStatus::NeedsHuman | TaskStatus::InReview
         );
-        is_open && task.project == *project && is_sync_task(task)
+        is_open && task.project == *project && task.merged_remote().is_some()
     };
     board
         .tasks
@@ -199,7 +198,12 @@ fn add_sync_task(
         expects: Expects::Changes,
         ..task::AddTask::new_report(project.clone(), &subject, description)
     };
-    task::add(draft, request, None, now)
+    let id = task::add(draft, request, None, now)?;
+    let purpose = Purpose::MergeRemote {
+        remote: remote.to_owned(),
+    };
+    task::set_purpose(draft, id, purpose, None)?;
+    Ok(id)
 }
 
 /// Returns the landing that brings in a remote's commits, if it must be tried now, alone. A person
@@ -218,7 +222,7 @@ pub(super) fn due_sync_landing(
     };
     let sync_landing = board
         .queue_of(project)
-        .find(|landing| landing.submission.merges_remote.is_some())?;
+        .find(|landing| merged_remote(board, landing).is_some())?;
     if sync_landing.is_held_now(now) || board.queue_of(project).any(|landing| is_lent(landing)) {
         return None;
     }
@@ -261,8 +265,9 @@ pub(super) fn void_other_trials(
 /// Discards the trial merge that brings in a remote's commits, because another landing goes first.
 /// A person who holds the claim on the trunk lets that other landing use the claim.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
-    let has_sync_trial = draft.board().queue_of(project).any(|landing| {
-        landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued
+    let board = draft.board();
+    let has_sync_trial = board.queue_of(project).any(|landing| {
+        landing.state != LandingState::Queued && merged_remote(board, landing).is_some()
     });
     if has_sync_trial {
         draft.record(Event::QueueOvertaken(QueueOvertaken {
@@ -280,11 +285,9 @@ pub(super) fn on_sync_conflict(
     now: Now,
 ) -> Result<(), Refusal> {
     let (project, task) = (&landing.project, landing.task);
-    let remote = landing
-        .submission
-        .merges_remote
-        .as_deref()
-        .unwrap_or("origin");
+    let remote = merged_remote(draft.board(), landing)
+        .unwrap_or("origin")
+        .to_owned();
     let trunk = draft
         .board()
         .projects
@@ -345,21 +348,16 @@ pub(super) fn on_sync_conflict(
 /// Name that is recorded as the holder of the queue when Regatta itself stopped it.
 const HOLDER_NAME: &str = "regatta";
 
-/// Returns whether this task brings in a remote's commits.
-fn is_sync_task(task: &Task) -> bool {
-    task.submission
-        .as_ref()
-        .is_some_and(|submission| submission.merges_remote.is_some())
+/// Returns the remote whose commits a landing brings into the trunk, or `None` if the landing merges
+/// the work of a task.
+pub fn merged_remote<'a>(board: &'a Board, landing: &Landing) -> Option<&'a str> {
+    board.tasks.get(&landing.task)?.merged_remote()
 }
 
 /// Refuses a request that would give a task to an agent if the task only brings in a remote's
 /// commits. Such a task has no work for an agent.
 pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
-    let Some(remote) = task
-        .submission
-        .as_ref()
-        .and_then(|submission| submission.merges_remote.as_deref())
-    else {
+    let Some(remote) = task.merged_remote() else {
         return Ok(());
     };
     let trunk = board
@@ -396,7 +394,7 @@ pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
         .map(|project| project.queue.clone());
     if let Some(unpushed) = queue
         .and_then(|queue| queue.unpushed)
-        .filter(|_| is_sync_task(task))
+        .filter(|_| task.merged_remote().is_some())
     {
         let reason = format!(
             "{} has commits that are not here, and the task {} that should bring them in was \
@@ -418,7 +416,7 @@ pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
         .projects
         .get(&task.project)
         .and_then(|project| project.queue.held.as_ref());
-    if is_sync_task(task) && held.is_some_and(|hold| hold.by == HOLDER_NAME) {
+    if task.merged_remote().is_some() && held.is_some_and(|hold| hold.by == HOLDER_NAME) {
         draft.record(Event::QueueReleased(QueueReleased {
             project: task.project.clone(),
         }));

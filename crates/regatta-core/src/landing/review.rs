@@ -10,10 +10,10 @@ use std::sync::Arc;
 use crate::attempt::WorkResult;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
-use crate::ids::{AgentName, Now, TaskId};
+use crate::ids::{AgentName, CommitId, Now, TaskId};
 use crate::project::ReviewPolicy;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskStatus};
+use crate::task::{self, AddTask, AssignMode, EditTask, Purpose, Task, TaskStatus};
 
 use super::queue::regatta_agent_name;
 use super::{announce, operator};
@@ -70,7 +70,14 @@ pub(super) fn begin(
         reviewed.subject,
         reviewed.description
     );
-    let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;
+    let is_open = |review: &&Arc<Task>| {
+        let reviews_this = matches!(review.purpose, Purpose::Review { task, .. } if task == id);
+        reviews_this && Some(review.id) != finished
+    };
+    let purpose = Purpose::Review {
+        task: id,
+        commit: Some(submission.commit),
+    };
     if let Some(open_review) = draft.board().tasks.values().find(is_open).cloned() {
         // The review has not started, so it gets the newer work. A review that is in progress
         // examines the older work, so the newer work is reviewed after it ends.
@@ -83,7 +90,8 @@ pub(super) fn begin(
                     ..EditTask::default()
                 },
             )?;
-            task::set_reviewed_task(draft, open_review.id, id, submission.commit)?;
+            let resume = open_review.resume.clone();
+            task::set_purpose(draft, open_review.id, purpose, resume)?;
         }
         return Ok(());
     }
@@ -93,7 +101,7 @@ pub(super) fn begin(
         ..AddTask::new_report(reviewed.project.clone(), &subject, description)
     };
     let review = task::add(draft, request, None, now)?;
-    task::set_reviewed_task(draft, review, id, submission.commit)?;
+    task::set_purpose(draft, review, purpose, None)?;
     // The review joins the mission only if the reviewer is one of the mission's agents. An agent
     // outside the mission polls for its tasks itself.
     let mission = reviewed.mission.filter(|id| {
@@ -110,17 +118,15 @@ pub(super) fn begin(
     task::assign(draft, review, Some(reviewer), AssignMode::Queue, now)
 }
 
-/// Applies the answer of a finished review: lands the reviewed work or sends it back. The inner
-/// `Err` is the reason why the answer cannot be understood or does not count.
+/// Applies the answer of a finished review of task `id`: lands the reviewed work or sends it back.
+/// The answer counts only for the reviewed commit. The inner `Err` is the reason why the answer cannot be understood or does not count.
 pub(crate) fn finish(
     draft: &mut Draft,
     review: &Task,
+    (id, commit): (TaskId, Option<&CommitId>),
     (by, result): (&AgentName, Option<&WorkResult>),
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
-    let Some(id) = review.reviews else {
-        return Ok(Ok(()));
-    };
     let detail = result
         .map(|result| result.detail.as_str())
         .filter(|detail| !detail.trim().is_empty());
@@ -146,7 +152,7 @@ pub(crate) fn finish(
     }
     // An approval counts only for the commit that was reviewed, never for a later one (Q13).
     let latest = reviewed.submission.as_ref().map(|work| &work.commit);
-    if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
+    if commit.is_some() && commit != latest {
         begin(
             draft,
             id,

@@ -418,7 +418,7 @@ pub(super) fn eject(
     reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    if landing.submission.merges_remote.is_some() {
+    if super::merged_remote(draft.board(), landing).is_some() {
         return remote_sync::on_sync_conflict(draft, landing, &fixup, now);
     }
     let task = task::find(draft.board(), landing.task)?;

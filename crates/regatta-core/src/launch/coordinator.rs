@@ -16,7 +16,7 @@ use crate::intervention;
 use crate::lane;
 use crate::provider_outage;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, Expects, IssueType};
+use crate::task::{self, AddTask, Expects, IssueType, Purpose};
 use crate::team::{self, Team, TeamMember};
 use crate::unknown_fields::UnknownFields;
 
@@ -481,7 +481,7 @@ fn open_session(
     };
     let environment_cause = |refusal: Refusal| (MemberCauseKind::Environment, refusal.message());
     let task = task::add(draft, request, None, now).map_err(environment_cause)?;
-    task::set_session_of(draft, task, session).map_err(environment_cause)?;
+    task::set_purpose(draft, task, Purpose::Session(session), None).map_err(environment_cause)?;
     for note in notes {
         intervention::leave_note(draft, task, note);
     }

@@ -7,7 +7,7 @@ use crate::claim::{self, ClaimOwner};
 use crate::ids::{AgentName, MissionId, Now};
 use crate::mission::{self, Mission, MissionState};
 use crate::refusal::Refusal;
-use crate::task::{self, Task, TaskDuty};
+use crate::task::{self, Purpose, Task};
 use crate::{agent, attempt};
 
 use super::{
@@ -96,7 +96,7 @@ pub(crate) fn on_task_lost(
     let Some((mission, lead)) = found else {
         return Ok(());
     };
-    if task.duty != Some(TaskDuty::Lead) || lead.task != Some(task.id) {
+    if task.purpose != Purpose::Lead || lead.task != Some(task.id) {
         return Ok(());
     }
     lose_lead(draft, &mission, reason, now)

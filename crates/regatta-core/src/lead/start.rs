@@ -14,7 +14,7 @@ use crate::mission::{self, LandedWork, Mission, MissionState, StartMode};
 use crate::name_generator::{self, NameLength};
 use crate::project::{Millis, Project};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, AssignMode, TaskDuty};
+use crate::task::{self, AddTask, AssignMode, Purpose};
 use crate::{bus, claim};
 
 use super::{
@@ -311,7 +311,7 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         goal,
     );
     let task = task::add(draft, request, Some((mission.id, Default::default())), now)?;
-    task::set_duty(draft, task, TaskDuty::Lead, None)?;
+    task::set_purpose(draft, task, Purpose::Lead, None)?;
     task::assign(draft, task, Some(name.clone()), AssignMode::Queue, now)?;
     if let LeadSubject::Task(id) = lead.subject
         && check_free_task(draft.board(), id, &mission.project).is_ok()

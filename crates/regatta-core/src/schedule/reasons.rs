@@ -484,7 +484,10 @@ fn report_agent_waits(
     match (&task.assignee, mission) {
         (Some(name), _) => match slot_use(name) {
             Some((true, text)) => add(WaitKind::Slot, format!("its agent is at capacity: {text}")),
-            _ if mission.is_some() || task.duty.is_some() || starts_by_assignment(board, task) => {
+            _ if mission.is_some()
+                || !task.purpose.has_contract()
+                || starts_by_assignment(board, task) =>
+            {
                 return Some(name.to_string());
             }
             _ if let Some(team) = launch::team_of(board, name) => add(

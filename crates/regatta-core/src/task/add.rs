@@ -10,15 +10,14 @@ use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
 use crate::graph::{self, PlanStep};
-use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{MissionId, Now, ProjectName, TaskId};
 use crate::landing;
-use crate::launch::SessionOf;
 use crate::pattern::PathPattern;
 use crate::provider_name;
 use crate::refusal::Refusal;
 
 use super::{
-    Expects, IssueType, Task, TaskAdded, TaskDuty, TaskEdited, TaskStatus, Validation, find,
+    Expects, IssueType, Purpose, Task, TaskAdded, TaskEdited, TaskStatus, Validation, find,
     next_status,
 };
 
@@ -143,7 +142,9 @@ pub fn add(
         validation: request.validation,
         blocked_by,
         priority: request.priority,
-        expects: request.expects,
+        purpose: Purpose::Work {
+            expects: request.expects,
+        },
         effort: request.effort,
         model: request.model,
         provider: request
@@ -153,12 +154,7 @@ pub fn add(
             .map(str::to_owned),
         script: request.script,
         ratchet: request.ratchet,
-        explores: None,
-        reviews: None,
-        reviews_commit: None,
-        duty: None,
         resting: false,
-        session_of: None,
         alias: request.alias,
         mission: mission.map(|(mission, _)| mission),
         wave: mission.map_or(0, |(_, step)| step.wave),
@@ -352,31 +348,15 @@ pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refu
     }
 }
 
-/// Records that the task `id` reviews the work of `reviewed_task` at this commit.
-pub(crate) fn set_reviewed_task(
+/// Sets a new task's purpose, and the earlier session with which its attempt continues, if any.
+pub(crate) fn set_purpose(
     draft: &mut Draft,
     id: TaskId,
-    reviewed_task: TaskId,
-    commit: CommitId,
-) -> Result<(), Refusal> {
-    let task = Task {
-        reviews: Some(reviewed_task),
-        reviews_commit: Some(commit),
-        ..Task::clone(&*find(draft.board(), id)?)
-    };
-    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
-    Ok(())
-}
-
-/// Sets a task's special purpose, and the earlier session with which its attempt continues, if any.
-pub(crate) fn set_duty(
-    draft: &mut Draft,
-    id: TaskId,
-    duty: TaskDuty,
+    purpose: Purpose,
     resume: Option<ResumePoint>,
 ) -> Result<(), Refusal> {
     let task = Task {
-        duty: Some(duty),
+        purpose,
         resume,
         ..Task::clone(&*find(draft.board(), id)?)
     };
@@ -402,34 +382,6 @@ pub(crate) fn keep_resume(
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = Task {
         resume: None,
-        ..Task::clone(&*find(draft.board(), id)?)
-    };
-    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
-    Ok(())
-}
-
-/// Records that a task exists only to hold the session of a team member open.
-pub(crate) fn set_session_of(
-    draft: &mut Draft,
-    id: TaskId,
-    session: SessionOf,
-) -> Result<(), Refusal> {
-    let task = Task {
-        session_of: Some(session),
-        ..Task::clone(&*find(draft.board(), id)?)
-    };
-    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
-    Ok(())
-}
-
-/// Records that the purpose of task `id` is to find out which files `explored_task` will change.
-pub(crate) fn set_explored_task(
-    draft: &mut Draft,
-    id: TaskId,
-    explored_task: TaskId,
-) -> Result<(), Refusal> {
-    let task = Task {
-        explores: Some(explored_task),
         ..Task::clone(&*find(draft.board(), id)?)
     };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));

@@ -106,7 +106,7 @@ pub(crate) fn retry_after(
     next_attempt: NextAttempt,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    if task.session_of.is_some() {
+    if task.session_of().is_some() {
         // The task holds a team member's session open and ends with it. The team's launch decides
         // about a new session.
         return Ok(());
@@ -174,7 +174,7 @@ pub(crate) fn requeue(
     next_attempt: NextAttempt,
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    if task.session_of.is_some() {
+    if task.session_of().is_some() {
         return Ok(());
     }
     let counts = next_attempt.counts_as_failure;

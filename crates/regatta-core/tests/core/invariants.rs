@@ -651,14 +651,14 @@ fn check_display(board: &Board, now: Now) {
     let shown = board
         .tasks
         .values()
-        .filter(|task| task.session_of.is_none())
+        .filter(|task| task.session_of().is_none())
         .count();
     assert_eq!(counted, shown, "W2: {summary:?}");
     let items = inbox::open_items(board, now);
     for task in board
         .tasks
         .values()
-        .filter(|task| task.session_of.is_none())
+        .filter(|task| task.session_of().is_none())
     {
         let state = display::task_display(board, task, None).state;
         let needs_person = matches!(state, DisplayState::Needs | DisplayState::Review);
@@ -879,7 +879,7 @@ fn is_ready(board: &Board, task: &Task) -> bool {
     let contract = matches!(
         task.issue_type,
         IssueType::Feature | IssueType::Bug | IssueType::Task
-    ) && task.expects == Expects::Changes;
+    ) && task.expects() == Expects::Changes;
     let own = &task.validation;
     let structure = !own.files_exist.is_empty() || !own.content_check.is_empty();
     let checked = (!own.tests.is_empty() && structure)
@@ -1040,7 +1040,7 @@ pub(crate) fn next_task(
     let light = ask
         .task
         .and_then(|id| board.tasks.get(&id))
-        .is_some_and(|task| task.duty.is_some());
+        .is_some_and(|task| !task.purpose.has_contract());
     let heavy = |attempt: &attempt::Attempt| place.is_some() || !attempt.takes_no_slot;
     let there = board
         .attempts
@@ -1098,7 +1098,7 @@ pub(crate) fn next_task(
         let Some(mission) = task.mission.map(|id| &board.missions[&id]) else {
             return true;
         };
-        if task.duty.is_some() {
+        if !task.purpose.has_contract() {
             return mission.state == mission::MissionState::Active;
         }
         mission.state == mission::MissionState::Active

@@ -18,7 +18,7 @@ use regatta_core::mission::MissionState;
 use regatta_core::project::{Millis, ProjectSettings, TriagePolicy};
 use regatta_core::schedule::{PollGrant, PollRequest, WaitKind};
 use regatta_core::start_gates::StartFacts;
-use regatta_core::task::{AssignMode, Task, TaskDuty, TaskStatus};
+use regatta_core::task::{AssignMode, Purpose, Task, TaskStatus};
 
 use crate::world::{
     HOUR_MS, MINUTE_MS, SECOND_MS, World, acquire, agent, poll_of, shop, task_to_add, uri,
@@ -224,8 +224,8 @@ fn finish_and_land(world: &mut World, grant: &PollGrant) {
 fn answer_tasks(world: &World) -> Vec<TaskId> {
     let asks = |task: &Task| {
         matches!(
-            task.duty,
-            Some(TaskDuty::Answer { .. } | TaskDuty::Triage { .. })
+            task.purpose,
+            Purpose::Answer { .. } | Purpose::Triage { .. }
         )
     };
     world

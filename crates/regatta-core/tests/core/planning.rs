@@ -5,7 +5,7 @@ use regatta_core::attempt::{ProgramExit, WorkFindings, WorkResult};
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::ids::TaskId;
 use regatta_core::plan_request::{self, PlanRequest};
-use regatta_core::task::{Expects, IssueType, Task, TaskDuty, TaskStatus};
+use regatta_core::task::{Expects, IssueType, Purpose, TaskStatus};
 
 use crate::world::{World, agent, passed_verdict, registration, shop, task_to_add};
 
@@ -73,7 +73,7 @@ fn a_plan_needs_a_goal_and_an_agent_that_regatta_runs() {
 /// The task keeps the whole goal, and its subject is the first line. A task with the same subject
 /// is not a planning task.
 #[test]
-fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
+fn a_planning_task_is_recognised_by_its_purpose_not_by_its_subject() {
     let mut world = world_with_planner();
     let goal = "Add login\n\nWith rate limits, and a page.";
     let asked = request_plan(&mut world, &format!("  {goal}\n"));
@@ -83,7 +83,7 @@ fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
         ("Plan: Add login", Some(goal))
     );
     assert_eq!(
-        (task.expects, task.assignee.clone()),
+        (task.expects(), task.assignee.clone()),
         (Expects::Report, Some(agent("ada")))
     );
     assert!(
@@ -97,13 +97,6 @@ fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
     };
     let own = world.add(own);
     assert_eq!(world.task(own).planning_goal(), None);
-    // Rows of an older version have no duty, so they are not planning tasks.
-    let mut row = serde_json::to_value(world.task(asked)).unwrap();
-    row.as_object_mut().unwrap().remove("duty");
-    assert_eq!(
-        serde_json::from_value::<Task>(row).unwrap().planning_goal(),
-        None
-    );
     let long = request_plan(&mut world, &"é".repeat(1_000));
     assert!(world.task(long).subject.chars().count() <= 200);
 }
@@ -152,10 +145,10 @@ fn a_planning_task_needs_a_report_and_lands_nothing() {
             ),
         }
         assert_eq!(
-            world.stored_task(asked).duty,
-            Some(TaskDuty::Plan {
+            world.stored_task(asked).purpose,
+            Purpose::Plan {
                 goal: "Add login".into()
-            })
+            }
         );
         assert!(world.board.landings.is_empty());
     }

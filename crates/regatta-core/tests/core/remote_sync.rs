@@ -5,7 +5,7 @@ use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{LandingId, TaskId};
 use regatta_core::landing::remote_sync::DivergedRemote;
-use regatta_core::landing::{MoveOutcome, TrialOutcome};
+use regatta_core::landing::{MoveOutcome, TrialOutcome, merged_remote};
 use regatta_core::project::QueueMode;
 use regatta_core::schedule::WaitKind;
 use regatta_core::task::{AddTask, AssignMode, TaskStatus};
@@ -52,7 +52,7 @@ fn sync_landing(world: &World) -> LandingId {
         .board
         .landings
         .values()
-        .find(|landing| landing.submission.merges_remote.is_some());
+        .find(|landing| merged_remote(&world.board, landing).is_some());
     joins
         .expect("the landing of the remote's commits is queued")
         .id
@@ -167,10 +167,7 @@ fn q6_conflicting_commits_of_a_remote_need_a_person() {
     };
     assert_eq!(held_by(&world), None);
     assert_eq!(
-        world.board.landings[&place.landing]
-            .submission
-            .merges_remote
-            .as_deref(),
+        merged_remote(&world.board, &world.board.landings[&place.landing]),
         Some("origin"),
         "the task lost its remote"
     );

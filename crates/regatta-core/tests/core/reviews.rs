@@ -4,7 +4,7 @@ use regatta_core::command::Command;
 use regatta_core::ids::TaskId;
 use regatta_core::project::ReviewPolicy;
 use regatta_core::schedule::PollGrant;
-use regatta_core::task::{Expects, TaskStatus};
+use regatta_core::task::{Expects, Purpose, Task, TaskStatus};
 
 use crate::world::{World, agent, commit, files};
 
@@ -18,6 +18,14 @@ fn world_with_reviewer(reviewer: Option<&str>, path: &str) -> (World, TaskId) {
     let task = world.add_task("careful", &[path]);
     submit_change(&mut world, path);
     (world, task)
+}
+
+/// Returns the task whose work a task reviews.
+fn reviewed_task(review: &Task) -> Option<TaskId> {
+    match review.purpose {
+        Purpose::Review { task, .. } => Some(task),
+        _ => None,
+    }
 }
 
 fn submit_change(world: &mut World, path: &str) {
@@ -70,7 +78,7 @@ fn an_approval_of_the_reviewing_agent_lands_the_work() {
     let review = world.take_task("eve");
     let asked = world.task(review.task);
     assert_eq!(
-        (asked.reviews, asked.expects),
+        (reviewed_task(asked), asked.expects()),
         (Some(task), Expects::Report)
     );
     assert!(

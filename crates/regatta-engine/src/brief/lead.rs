@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, MissionId, Now};
-use regatta_core::task::{Task, TaskDuty};
+use regatta_core::task::{Purpose, Task};
 use regatta_core::{agent, lead, schedule};
 
 use crate::perform::AttemptContext;
@@ -19,7 +19,7 @@ pub(super) fn section(
     has_tools: bool,
     now: Now,
 ) -> Option<String> {
-    if context.task.duty != Some(TaskDuty::Lead) {
+    if context.task.purpose != Purpose::Lead {
         return None;
     }
     let mission = context

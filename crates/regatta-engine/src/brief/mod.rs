@@ -23,7 +23,7 @@ use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::scope_escape::EscapeSource;
-use regatta_core::task::{Expects, IssueType, Task, TaskDuty};
+use regatta_core::task::{Expects, IssueType, Purpose, Task};
 use regatta_core::{agent, failure, project_rules};
 
 pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
@@ -78,7 +78,7 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
     let tools = if has_tools {
         tools::section(
             role,
-            context.task.duty.is_none() || context.task.is_conversation(),
+            context.task.purpose.has_contract() || context.task.is_conversation(),
         )
     } else {
         String::new()
@@ -195,9 +195,10 @@ struct PromptParts<'a> {
 /// does not describe later turns. The other reason is that a prompt may quote such text only
 /// between delimiters that mark it as untrusted (S14).
 pub(super) fn prompt_subject(task: &Task) -> &str {
-    match task.duty {
-        Some(TaskDuty::Converse { .. }) => "what people ask for in an outside thread",
-        _ => &task.subject,
+    if task.is_conversation() {
+        "what people ask for in an outside thread"
+    } else {
+        &task.subject
     }
 }
 
@@ -254,7 +255,7 @@ fn assemble_prompt(
         }
         text += "\n";
     }
-    let contract = if task.duty.is_none() {
+    let contract = if task.purpose.has_contract() {
         describe_validation(task, project)
     } else {
         vec![]
@@ -273,10 +274,15 @@ fn assemble_prompt(
         text += &format!("## WHAT FAILED IN THE LAST FIX-UP\n{evidence}\n\n");
     }
     if !attempt.notes.is_empty() {
-        text += match task.duty {
-            Some(TaskDuty::Converse { .. }) => "## SAID IN THE THREAD\n",
-            Some(TaskDuty::Lead | TaskDuty::Answer { .. } | TaskDuty::Triage { .. }) => "## NEWS\n",
-            Some(TaskDuty::Plan { .. }) | None => "## SAID BY PEOPLE\n",
+        text += match task.purpose {
+            Purpose::Converse { .. } => "## SAID IN THE THREAD\n",
+            Purpose::Lead | Purpose::Answer { .. } | Purpose::Triage { .. } => "## NEWS\n",
+            Purpose::Work { .. }
+            | Purpose::Explore { .. }
+            | Purpose::Review { .. }
+            | Purpose::Plan { .. }
+            | Purpose::Session(_)
+            | Purpose::MergeRemote { .. } => "## SAID BY PEOPLE\n",
         };
         for note in &attempt.notes {
             text += &format!("{}\n\n", note.trim());
@@ -408,8 +414,8 @@ fn work_rules(task: &Task, attempt: &Attempt, parts: &PromptParts<'_>) -> String
          may commit, but need not: \
          Regatta takes the files as they are on disk.\n"
     );
-    let is_work =
-        task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
+    let is_work = task.purpose.has_contract()
+        && (task.expects() == Expects::Changes || !task.manifest().is_empty());
     let work = if attempt.no_workspace {
         "- You have no copy of the repository. Answer from what is said here.\n".to_owned()
     } else if is_work {
@@ -454,10 +460,10 @@ fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
 /// Returns how hard the model should think: the task's setting, otherwise the agent's, otherwise
 /// the default for this kind of work. A team member's session uses the agent's setting only.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
-    if task.session_of.is_some() {
+    if task.session_of().is_some() {
         return profile.effort.clone(); // a team's member does work of every kind, so no default fits
     }
-    let usual = match (task.expects, task.issue_type) {
+    let usual = match (task.expects(), task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",
         (_, IssueType::Feature | IssueType::Bug | IssueType::Task | IssueType::Ci) => "high",
     };

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use regatta_core::task::{Expects, Task, TaskDuty};
+use regatta_core::task::{Expects, Purpose, Task};
 
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
@@ -21,25 +21,28 @@ const SCHEMA_PATH: &str = ".regatta/result.schema.json";
 
 /// Returns the rules for ending an attempt, one per line.
 pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
-    let detail = match (&task.duty, task.expects) {
+    let detail = match &task.purpose {
         // No rule is needed here, because the part of the prompt for a lead (the agent that splits
         // a mission into tasks) already says how the mission ends.
-        (Some(TaskDuty::Lead), _) => {
+        Purpose::Lead => {
             return if has_tools {
                 String::new()
             } else {
                 "- To end your turn, exit with code 0.\n".to_owned()
             };
         }
-        (Some(TaskDuty::Plan { .. }), _) => "the plan",
-        (
-            Some(TaskDuty::Answer { .. } | TaskDuty::Converse { .. } | TaskDuty::Triage { .. }),
-            _,
-        ) => "your answer",
-        (None, Expects::Report) => "your whole report",
-        (None, Expects::Changes) => "what you did, in a few sentences",
+        Purpose::Plan { .. } => "the plan",
+        Purpose::Answer { .. } | Purpose::Converse { .. } | Purpose::Triage { .. } => "your answer",
+        Purpose::Work { .. }
+        | Purpose::Explore { .. }
+        | Purpose::Review { .. }
+        | Purpose::Session(_)
+        | Purpose::MergeRemote { .. } => match task.expects() {
+            Expects::Report => "your whole report",
+            Expects::Changes => "what you did, in a few sentences",
+        },
     };
-    let is_change = task.duty.is_none() && task.expects == Expects::Changes;
+    let is_change = task.expects() == Expects::Changes;
     if has_tools {
         let mut text = format!(
             "- When you are done, call `finish`, then end your turn. Its `detail` is {detail}."

@@ -197,7 +197,7 @@ fn goals_section(engine: &Engine, context: &AttemptContext) -> String {
     let mission = context
         .task
         .mission
-        .filter(|_| context.task.duty.is_none())
+        .filter(|_| context.task.purpose.has_contract())
         .and_then(|id| board.missions.get(&id));
     let Some(mission) = mission else { return text };
     let others: Vec<_> = board
@@ -383,7 +383,7 @@ fn task_section(engine: &Engine, context: &AttemptContext) -> String {
     }
     // The start gates (conditions that are checked before a task starts) are about changing files,
     // so a task that changes no files needs no warning about start gates.
-    let is_change = task.duty.is_none();
+    let is_change = task.purpose.has_contract();
     for gate in context
         .attempt
         .gates

@@ -9,7 +9,7 @@ use regatta_core::bus;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
-use regatta_core::task::TaskDuty;
+use regatta_core::task::Purpose;
 
 use crate::ports::agents::{McpServer, ProcessState, ProgramLaunch, StartOutcome};
 use crate::ports::site::{Site, SiteError};
@@ -273,11 +273,17 @@ fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, Strin
         || bus::channel_of(&attempt.project),
         |lead| lead.channel.clone(),
     );
-    let message = match &task.duty {
-        Some(TaskDuty::Answer { root, .. }) => Some(*root),
-        Some(TaskDuty::Triage { message, .. }) => Some(*message),
-        Some(TaskDuty::Lead) => lead.and_then(|lead| lead.message),
-        Some(TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => None,
+    let message = match &task.purpose {
+        Purpose::Answer { root, .. } => Some(*root),
+        Purpose::Triage { message, .. } => Some(*message),
+        Purpose::Lead => lead.and_then(|lead| lead.message),
+        Purpose::Work { .. }
+        | Purpose::Explore { .. }
+        | Purpose::Review { .. }
+        | Purpose::Converse { .. }
+        | Purpose::Plan { .. }
+        | Purpose::Session(_)
+        | Purpose::MergeRemote { .. } => None,
     };
     let mut variables = vec![
         ("REGATTA_CHANNEL", channel.to_string()),

@@ -165,11 +165,9 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
 /// Merges and checks the landings of a trial (a merge that is tested before the trunk moves). `Err`
 /// is an outcome that says why the result could not be determined.
 fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
-    if let Some(remote) = batch
-        .members
-        .last()
-        .and_then(|member| member.landing.submission.merges_remote.clone())
-    {
+    if let Some(remote) = batch.members.last().and_then(|member| {
+        landing::merged_remote(&engine.board(), &member.landing).map(str::to_owned)
+    }) {
         return remote_sync::try_remote_sync(engine, batch, &remote);
     }
     let git = &engine.shared.git;
@@ -574,7 +572,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     };
     failpoint::hit("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
-    let permit = if landing.submission.merges_remote.is_some() {
+    let permit = if landing::merged_remote(&board, &landing).is_some() {
         permit.for_rebase()
     } else {
         permit

@@ -14,7 +14,7 @@ use regatta_core::project::{EscapePolicy, RuleAction};
 use regatta_core::project_rules::{self, ChangedFile};
 use regatta_core::schedule::WaitKind;
 use regatta_core::scope_escape;
-use regatta_core::task::{Expects, TaskDuty};
+use regatta_core::task::{Expects, Purpose};
 
 use crate::artifacts::CheckEvidence;
 use crate::ports::git::{Capture, ProjectRepo};
@@ -103,7 +103,7 @@ fn validate_work(
         attempt,
         task,
         project,
-        repo,
+        ..
     } = context;
     let (site, spec) = (engine.site_of(context), context.spec());
     // The files are captured before any check runs in the workspace, so the verdict is about the
@@ -152,9 +152,9 @@ fn validate_work(
         }
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
-    if task.duty.is_some() {
-        // A task with a duty (such as answering a question) has no file patterns, so no change
-        // counts as outside the patterns.
+    if !task.purpose.has_contract() {
+        // A task without a manifest, such as a task that answers a question, has no files that a
+        // change could be outside of.
         findings.outside_manifest.clear();
     }
     if !findings.outside_manifest.is_empty()
@@ -169,30 +169,58 @@ fn validate_work(
             reason,
         });
     }
-    if task.is_conversation() {
-        return validate_turn(engine, context, capture, findings);
-    }
-    if task.duty == Some(TaskDuty::Lead) {
-        return lead_edits(engine, context, capture, findings);
-    }
-    if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
-        // The attempt was only meant to read files, so its changes are stored but do not land.
-        if !inside_manifest.is_empty() {
-            let files: Vec<&str> = inside_manifest.iter().take(5).map(String::as_str).collect();
-            let text = format!(
-                "{} was meant only to read files, but changed {}; these changes do not land",
-                attempt.id,
-                files.join(", ")
-            );
-            findings.warnings.push(text);
+    match &task.purpose {
+        Purpose::Work { .. } | Purpose::Session(_) | Purpose::MergeRemote { .. } => {
+            validate_changes(engine, context, capture, inside_manifest, findings)
         }
-        let Capture { base, .. } = capture;
-        return Ok(WorkVerdict::Passed {
-            commit: base.clone(),
-            base,
-            changed: vec![],
-        });
+        Purpose::Converse { .. } => validate_turn(engine, context, capture, findings),
+        Purpose::Lead => lead_edits(engine, context, capture, findings),
+        Purpose::Explore { .. }
+        | Purpose::Review { .. }
+        | Purpose::Answer { .. }
+        | Purpose::Triage { .. }
+        | Purpose::Plan { .. } => {
+            warn_of_changes(context, &inside_manifest, findings);
+            let Capture { base, .. } = capture;
+            Ok(WorkVerdict::Passed {
+                commit: base.clone(),
+                base,
+                changed: vec![],
+            })
+        }
     }
+}
+
+/// Warns people of files that an attempt changed although it was only meant to read files. The
+/// changes are stored but do not land.
+fn warn_of_changes(context: &AttemptContext, changed: &[String], findings: &mut WorkFindings) {
+    if changed.is_empty() {
+        return;
+    }
+    let files: Vec<&str> = changed.iter().take(5).map(String::as_str).collect();
+    findings.warnings.push(format!(
+        "{} was meant only to read files, but changed {}; these changes do not land",
+        context.attempt.id,
+        files.join(", ")
+    ));
+}
+
+/// Checks an attempt's changes to files, which land if they pass.
+fn validate_changes(
+    engine: &Engine,
+    context: &AttemptContext,
+    capture: Capture,
+    inside_manifest: Vec<String>,
+    findings: &mut WorkFindings,
+) -> Result<WorkVerdict, String> {
+    let AttemptContext {
+        attempt,
+        task,
+        repo,
+        ..
+    } = context;
+    let (site, spec) = (engine.site_of(context), context.spec());
+    let authorship = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
     let part = if inside_manifest.len() == capture.changed.len() {
         capture
     } else {
@@ -225,7 +253,7 @@ fn validate_work(
         if reports_not_needed(engine, context, findings) {
             return validate_not_needed(engine, context, passed);
         }
-        let is_undone = task.expects == Expects::Changes
+        let is_undone = task.expects() == Expects::Changes
             && task.fixup.is_none()
             && findings.outside_manifest.is_empty();
         return if is_undone {

@@ -78,7 +78,7 @@ impl TopicContext<'_> {
             // The sessions of team members are stored as tasks, but the graph does not show them.
             tasks
                 .values()
-                .filter(|task| task.session_of.is_none())
+                .filter(|task| task.session_of().is_none())
                 .map(|task| (self.task_row(task), task.status))
                 .collect()
         };

@@ -584,7 +584,7 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
                 .map(|id| name_of(*id))
                 .collect(),
             priority: task.task.priority,
-            expects: task.task.expects,
+            expects: task.task.expects(),
             effort: task.task.effort.clone(),
             agent: task.task.assignee.clone(),
             provider: task.task.provider.clone(),

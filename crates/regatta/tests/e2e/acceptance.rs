@@ -430,8 +430,12 @@ fn missing_manifests_are_filled_before_the_start() {
     );
     let looked = shown("T4");
     assert_eq!(
-        (&looked["effort"], &looked["explores"], &looked["word"]),
-        (&json!("low"), &json!("T1"), &json!("done"))
+        (&looked["effort"], &looked["purpose"], &looked["word"]),
+        (
+            &json!("low"),
+            &json!({ "explore": { "task": "T1" } }),
+            &json!("done")
+        )
     );
     assert_eq!(
         shown("T5")["word"],

@@ -806,8 +806,8 @@ fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     let added = add(&whole).json();
     let task = world.run_json(&["show", added["id"].as_str().unwrap()]);
     assert_eq!(
-        (&task["issue_type"], &task["expects"]),
-        (&json!("chore"), &json!("report")),
+        (&task["issue_type"], &task["purpose"]),
+        (&json!("chore"), &json!({ "work": { "expects": "report" } })),
         "{task}"
     );
     assert_eq!(

@@ -82,7 +82,7 @@ fn work_parties(board: &Board) -> Vec<(ClaimOwner, ClaimParty)> {
     for landing in board
         .landings
         .values()
-        .filter(|landing| landing.submission.merges_remote.is_none())
+        .filter(|landing| regatta_core::landing::merged_remote(board, landing).is_none())
     {
         let (project, task) = (&landing.project, landing.task);
         let uris = vec![

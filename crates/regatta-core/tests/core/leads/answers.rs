@@ -92,19 +92,17 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
     let [fourth] = answer_tasks(&world)[..] else {
         panic!()
     };
-    assert!(
-        matches!(world.task(fourth).duty, Some(TaskDuty::Answer { root, .. }) if root == asked)
-    );
+    assert!(matches!(world.task(fourth).purpose, Purpose::Answer { root, .. } if root == asked));
 
     let once = post_and_route(&mut world, "ann", "!oneshot quickly?", None);
     post_and_route(&mut world, "ann", "more?", Some(once));
-    let duties: Vec<_> = answer_tasks(&world)
+    let purposes: Vec<_> = answer_tasks(&world)
         .iter()
-        .map(|id| world.task(*id).duty.clone().unwrap())
+        .map(|id| world.task(*id).purpose.clone())
         .collect();
     assert!(
-        matches!(duties[2], TaskDuty::Triage { .. }),
-        "a one-shot question continues no thread: {duties:?}"
+        matches!(purposes[2], Purpose::Triage { .. }),
+        "a one-shot question continues no thread: {purposes:?}"
     );
 }
 

@@ -19,7 +19,7 @@ impl RandomRun {
         let duties: Vec<TaskId> = board
             .tasks
             .values()
-            .filter(|task| task.duty.is_some())
+            .filter(|task| !task.purpose.has_contract())
             .map(|task| task.id)
             .collect();
         match variant % 10 {

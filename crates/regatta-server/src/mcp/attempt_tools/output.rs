@@ -94,7 +94,7 @@ fn shorten_briefing(mut data: Value) -> Value {
         "files",
         "validation",
         "blocked_by",
-        "expects",
+        "purpose",
         "mission",
         "progress",
         "reason",

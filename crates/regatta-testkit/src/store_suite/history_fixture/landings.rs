@@ -260,7 +260,7 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
             .board
             .landings
             .values()
-            .find(|landing| landing.submission.merges_remote.is_some())
+            .find(|landing| regatta_core::landing::merged_remote(&history.board, landing).is_some())
             .cloned()
     };
     let landing = find_join(history).expect("the join is queued");

@@ -12,7 +12,7 @@ use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::mission;
 use regatta_core::schedule::lacks_manifest;
-use regatta_core::task::{AssignMode, EditTask};
+use regatta_core::task::{AssignMode, EditTask, Purpose};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -47,7 +47,7 @@ pub(crate) fn fill_manifests(
     let lacking: Vec<TaskId> = on_board
         .iter()
         .filter(|task| ids.contains(&task.task.id))
-        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects, &task.task.files))
+        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects(), &task.task.files))
         .map(|task| task.task.id)
         .collect();
     if !lacking.is_empty() {
@@ -222,10 +222,12 @@ fn report_tasks_without_files(
         .iter()
         .filter(|task| task.at != DisplayState::Landed)
     {
-        let Some(explored) = open
-            .iter()
-            .find(|task_view| Some(task_view.task.id) == task.task.explores)
-        else {
+        let Some(explored) = open.iter().find(|task_view| {
+            task.task.purpose
+                == Purpose::Explore {
+                    task: task_view.task.id,
+                }
+        }) else {
             continue;
         };
         let explored_id = explored.task.id;

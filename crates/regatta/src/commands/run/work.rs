@@ -91,7 +91,7 @@ pub(crate) fn work_of_board(
     app.output.print_note(&format!("no plan: {which}"));
     let lacking: Vec<String> = free
         .iter()
-        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects, &task.task.files))
+        .filter(|task| lacks_manifest(task.task.issue_type, task.task.expects(), &task.task.files))
         .map(|task| task.task.id.to_string())
         .collect();
     Ok(RunWork {
