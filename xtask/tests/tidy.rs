@@ -474,7 +474,7 @@ fn moves_a_trunk(path: &str, line: &str) -> bool {
     let ours = path.ends_with("git/src/vault.rs") || path.ends_with("git/src/workspace.rs");
     // A remote's branch is not the trunk here; it follows what was landed. A runner hands keep-refs
     // over to its server.
-    let pushes = path.ends_with("git/src/push.rs")
+    let pushes = path.ends_with("git/src/remote_trunk.rs")
         && (line.trim() == "\"push\"," || line.contains("{commit}:refs/heads/"))
         || path.ends_with("git/src/runner_mirror.rs") && line.trim() == "\"push\",";
     path != "crates/regatta-git/src/land.rs"
@@ -497,11 +497,11 @@ fn only_land_moves_a_trunk() {
     let elsewhere = offenders(&git, |path, line| {
         let reads = path.ends_with("user_repo.rs")
             || path.ends_with("trunk_facts.rs")
-            || (path.ends_with("push.rs") && line.contains("let name = format!"))
+            || (path.ends_with("remote_trunk.rs") && line.contains("let name = format!"))
             || (path.ends_with("vault.rs") && line.contains("+refs/heads/"))
-            || (path.ends_with("rebase_trunk.rs")
+            || (path.ends_with("remote_trunk.rs")
                 && line.contains("+refs/heads/{}:{tracking_ref}"));
-        let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
+        let pushes = path.ends_with("remote_trunk.rs") && line.contains("{commit}:refs/heads/");
         // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
         let copies = (path.ends_with("git/src/serve.rs")
             || path.ends_with("git/src/runner_mirror.rs"))
