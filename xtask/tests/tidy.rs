@@ -457,6 +457,132 @@ fn program_sources() -> Vec<Source> {
     sources
 }
 
+/// A state machine: the file with its table of changes, the fields that only this file assigns, and
+/// the type of the state in literals of records.
+const STATE_MACHINES: [(&str, &[&str], &str); 4] = [
+    (
+        "crates/regatta-core/src/landing/state.rs",
+        &["landing.state"],
+        "state: LandingState::",
+    ),
+    (
+        "crates/regatta-core/src/launch/state.rs",
+        &["entry.state"],
+        "state: MemberState::",
+    ),
+    (
+        "crates/regatta-core/src/conversation/turn_state.rs",
+        &["turn.state", "].state"],
+        "state: TurnState::",
+    ),
+    (
+        "crates/regatta-core/src/approval/state.rs",
+        &[
+            "approval.closed",
+            "approval.decision",
+            "approval.is_kept_for_task",
+        ],
+        "decision: Some(",
+    ),
+];
+
+/// The lines that create a record in its first state.
+const FIRST_STATES: [&str; 3] = [
+    "state: LandingState::Queued,",
+    "state: MemberState::Queued,",
+    "state: TurnState::Queued,",
+];
+
+fn assigns(line: &str, field: &str) -> bool {
+    let in_tuple = line.contains(&format!("({field}, ")) && line.contains(") = ");
+    in_tuple
+        || [" = ", " |= "]
+            .iter()
+            .any(|sign| line.contains(&format!("{field}{sign}")))
+        || line.contains(&format!("&mut {field}"))
+}
+
+fn writes_a_state(path: &str, line: &str) -> bool {
+    let is_first = FIRST_STATES.contains(&line.trim());
+    STATE_MACHINES.iter().any(|(file, fields, literal)| {
+        path.starts_with("crates/regatta-core/src/")
+            && path != *file
+            && (fields.iter().any(|field| assigns(line, field))
+                || (line.trim().starts_with(literal) && !is_first))
+    })
+}
+
+#[test]
+fn only_a_state_machine_writes_its_state() {
+    let core = rust_sources(&["crates/regatta-core/src"]);
+    require_none(
+        &offenders(&core, writes_a_state),
+        "a state changes only in the file with the table of its changes",
+    );
+    for bad in [
+        "landing.state = LandingState::Queued;",
+        "state: MemberState::Stopped,",
+        "conversation.turns[index].state = TurnState::Working;",
+        "(turn.state, turn.reason) = (TurnState::Done, None);",
+        "std::mem::replace(&mut landing.state, LandingState::Queued)",
+        "approval.closed |= is_over;",
+    ] {
+        let planted = planted_source("crates/regatta-core/src/board/fold.rs", bad);
+        assert_eq!(offenders(&planted, writes_a_state).len(), 1, "{bad}");
+    }
+    for (file, ..) in STATE_MACHINES {
+        assert!(core.iter().any(|source| source.path == file), "{file}");
+    }
+}
+
+/// The largest number of methods in one part of the interface to git.
+const MAX_PORT_METHODS: usize = 12;
+
+/// Returns the traits of a source, each with its number of methods and of default bodies.
+fn trait_sizes(text: &str) -> Vec<(String, usize, usize)> {
+    let mut traits: Vec<(String, usize, usize)> = Vec::new();
+    let (mut in_trait, mut in_head) = (false, false);
+    for (_, line) in program_lines(text) {
+        if let Some(name) = line.strip_prefix("pub trait ") {
+            traits.push((name.to_owned(), 0, 0));
+            in_trait = !line.trim_end().ends_with("{}");
+        } else if line.starts_with('}') {
+            in_trait = false;
+        }
+        let Some((_, methods, bodies)) = traits.last_mut().filter(|_| in_trait) else {
+            continue;
+        };
+        if line.starts_with("    fn ") {
+            *methods += 1;
+            in_head = true;
+        }
+        let line = line.trim_end();
+        if in_head && (line.ends_with('{') || line.ends_with("{}")) {
+            *bodies += 1;
+        }
+        in_head &= !line.ends_with(';') && !line.ends_with('{') && !line.ends_with("{}");
+    }
+    traits
+}
+
+#[test]
+fn the_interface_to_git_has_small_parts_without_default_bodies() {
+    let mut sources = rust_sources(&["crates/regatta-engine/src/ports/git"]);
+    sources.retain(|source| !source.path.ends_with("types.rs"));
+    let mut all = 0;
+    for source in &sources {
+        for (name, methods, bodies) in trait_sizes(&source.text) {
+            assert!(methods <= MAX_PORT_METHODS, "{name} has {methods} methods");
+            assert_eq!(bodies, 0, "{name} has default bodies");
+            all += methods;
+        }
+    }
+    assert!(all > 50, "the test found only {all} methods");
+    let planted =
+        "pub trait Big: Send {\n    fn a(&self);\n    fn b(\n        &self,\n    ) {\n    }\n}\n";
+    assert_eq!(trait_sizes(planted), [("Big: Send {".to_owned(), 2, 1)]);
+}
+
 /// Writing a ref of the user's repository: `update-ref` there, or a push, a fetch or a merge into a
 /// branch. The vault's own refs and a workspace's disposable ones are updated elsewhere, each by
 /// `--stdin` in a git directory of Regatta's, and never under a name that is made from the trunk's.
@@ -474,7 +600,7 @@ fn moves_a_trunk(path: &str, line: &str) -> bool {
     let ours = path.ends_with("git/src/vault.rs") || path.ends_with("git/src/workspace.rs");
     // A remote's branch is not the trunk here; it follows what was landed. A runner hands keep-refs
     // over to its server.
-    let pushes = path.ends_with("git/src/push.rs")
+    let pushes = path.ends_with("git/src/remote_trunk.rs")
         && (line.trim() == "\"push\"," || line.contains("{commit}:refs/heads/"))
         || path.ends_with("git/src/runner_mirror.rs") && line.trim() == "\"push\",";
     path != "crates/regatta-git/src/land.rs"
@@ -497,11 +623,11 @@ fn only_land_moves_a_trunk() {
     let elsewhere = offenders(&git, |path, line| {
         let reads = path.ends_with("user_repo.rs")
             || path.ends_with("trunk_facts.rs")
-            || (path.ends_with("push.rs") && line.contains("let name = format!"))
+            || (path.ends_with("remote_trunk.rs") && line.contains("let name = format!"))
             || (path.ends_with("vault.rs") && line.contains("+refs/heads/"))
-            || (path.ends_with("rebase_trunk.rs")
+            || (path.ends_with("remote_trunk.rs")
                 && line.contains("+refs/heads/{}:{tracking_ref}"));
-        let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
+        let pushes = path.ends_with("remote_trunk.rs") && line.contains("{commit}:refs/heads/");
         // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
         let copies = (path.ends_with("git/src/serve.rs")
             || path.ends_with("git/src/runner_mirror.rs"))

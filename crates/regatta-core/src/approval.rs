@@ -7,6 +7,7 @@
 //!
 //! Not here: the rules that answer permission requests automatically (see [`policy`]).
 
+mod state; // the states of a request and their changes
 mod unanswered; // questions that outlive their attempt
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::intervention;
 use crate::policy::{self, RuleEffect, RuleScope, RuleSubject};
 use crate::refusal::Refusal;
 
+pub use state::{ApprovalChange, ApprovalState};
 pub(crate) use unanswered::{
     QuestionGate, awaits_answer, check_finish, close_requests, deliver_answer, on_program_withdrew,
     on_task_ended, question_gate, send_unread_answers, warn_unanswered,

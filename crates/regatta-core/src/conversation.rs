@@ -19,6 +19,7 @@ mod post; // posts for people
 mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews
 mod turn; // one prompt and its outcome
+mod turn_state; // the states of a turn and their changes
 mod work_landing; // the landing of a conversation's work
 
 use std::collections::BTreeMap;
@@ -40,8 +41,9 @@ pub(crate) use incoming::on_bus_message;
 use incoming::{accept_held, on_message};
 pub use post::{NoteTone, PostContent, ShowOutcome, ThreadPost};
 pub(crate) use post::{on_approval_asked, on_approval_decided};
-pub use turn::{ConversationTurn, TurnState, TurnWork};
+pub use turn::{ConversationTurn, TurnWork};
 pub(crate) use turn::{TurnResult, on_turn_finished};
+pub use turn_state::{TurnEvent, TurnState};
 pub(crate) use work_landing::{on_landing_failed, on_task_lost, on_task_returned, on_task_settled};
 
 /// An outside service in which people can talk to agents.

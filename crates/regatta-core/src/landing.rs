@@ -23,6 +23,7 @@ mod queue; // admission, merge order, and progress of the queue
 pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
 pub(crate) mod review; // reviews by another agent
 pub mod speculation; // the choice of the prefixes to validate next
+mod state; // the states of a landing and their changes
 mod trial_result; // reports of trials
 pub mod trunk_check; // comparison of the trunk with the board
 mod trunk_move; // reports of moves of the trunk
@@ -51,6 +52,7 @@ pub(crate) use operator::{
 };
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
 pub use remote_sync::merged_remote;
+pub use state::{LandingChange, LandingState};
 pub use trial_result::{TrialOutcome, on_trial_result};
 pub(crate) use trial_result::{announce, on_wait_timeout};
 pub use trunk_move::{MoveOutcome, on_move_result};
@@ -74,50 +76,6 @@ pub fn median_time_ms<'a>(
         .collect();
     durations_ms.sort_unstable();
     durations_ms.get(durations_ms.len() / 2).copied()
-}
-
-/// The progress of a landing: waiting in the queue, in a trial merge, passed, or moving the trunk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case", tag = "state")]
-pub enum LandingState {
-    Queued,
-    /// A trial merge is running: the landing is merged on top of the landings `ahead` of it and the
-    /// result is validated.
-    Trying {
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        ahead: Vec<LandingId>,
-        /// Trunk commit on which the trial merge is based. Set when landings of this trial have
-        /// reached the trunk since the trial began.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        base: Option<CommitId>,
-        /// Landings of this trial merge that get no checks of their own (setting `verify = "tip"`).
-        /// No trial ends with such a landing, so the state of the files directly after it is never
-        /// tested.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        unverified: Vec<LandingId>,
-        /// Set if the running trial merge's result will be ignored, because a landing of the trial
-        /// left the queue or the trunk moved to another commit.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        void: bool,
-    },
-    /// The trial merge passed: `new` is the merge on top of the trunk commit `old`. The landing
-    /// waits until the trunk can move.
-    Validated {
-        old: CommitId,
-        new: CommitId,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        carries: Vec<CarriedLanding>,
-    },
-    /// The trunk is being moved from `old` to `new`. `fence` is the number of the claim that
-    /// permits the move.
-    Moving {
-        old: CommitId,
-        new: CommitId,
-        fence: u64,
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        carries: Vec<CarriedLanding>,
-    },
 }
 
 /// One of the landings that a trial merged, and the commit that the trial made of it.

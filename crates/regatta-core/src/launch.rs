@@ -13,6 +13,7 @@ mod member_state; // observations of a member's session
 mod messages; // descriptions for people
 mod plan; // the provider and settings of each member when a launch begins
 pub mod recovery; // the choice of a record after a restart, and its comparison with the sessions
+mod state; // the states of a member and their changes
 mod stop; // the stop and the relaunch of a team
 mod summary; // the one summary for every reader
 
@@ -35,73 +36,10 @@ pub use coordinator::{begin, on_resolved, retry};
 pub use member_state::{MemberActivity, activity, activity_of_task};
 pub(crate) use member_state::{on_session_ended, on_session_event};
 pub use messages::{describe, explain};
+pub use state::{MemberChange, MemberState};
 pub(crate) use stop::relaunch_if_requested;
 pub use stop::{relaunch, stop};
 pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
-
-/// The state of a team member in a launch of its team.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum MemberState {
-    /// The member waits for its turn to be started.
-    Queued,
-    /// The member's session is being opened; its program is not yet running.
-    Starting,
-    /// The member's program runs, but has not yet answered its first prompt.
-    PendingBootstrap,
-    /// The member's program asked a person for permission before it answered its first prompt.
-    PendingPermission,
-    /// The member has answered its first prompt and can work.
-    Alive,
-    /// The member could not be started, or its program ended before it answered its first prompt.
-    FailedToStart,
-    /// The member was not started, because a person left it out or the lead is not running.
-    Skipped,
-    /// The member was alive and no longer runs, or its record was lost.
-    Degraded,
-    Stopped,
-}
-
-impl MemberState {
-    pub const ALL: [MemberState; 9] = [
-        MemberState::Queued,
-        MemberState::Starting,
-        MemberState::PendingBootstrap,
-        MemberState::PendingPermission,
-        MemberState::Alive,
-        MemberState::FailedToStart,
-        MemberState::Skipped,
-        MemberState::Degraded,
-        MemberState::Stopped,
-    ];
-
-    /// Returns the state's name in the API, such as `pending_bootstrap`.
-    pub fn name(self) -> &'static str {
-        match self {
-            MemberState::Queued => "queued",
-            MemberState::Starting => "starting",
-            MemberState::PendingBootstrap => "pending_bootstrap",
-            MemberState::PendingPermission => "pending_permission",
-            MemberState::Alive => "alive",
-            MemberState::FailedToStart => "failed_to_start",
-            MemberState::Skipped => "skipped",
-            MemberState::Degraded => "degraded",
-            MemberState::Stopped => "stopped",
-        }
-    }
-
-    /// Returns whether the member is waiting to start or still starting.
-    pub fn is_pending(self) -> bool {
-        matches!(
-            self,
-            MemberState::Queued
-                | MemberState::Starting
-                | MemberState::PendingBootstrap
-                | MemberState::PendingPermission
-        )
-    }
-}
 
 /// The progress of a launch, computed from all its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::ports::agents::{
     SessionSink, StartOutcome,
 };
 use crate::ports::git::{
-    Authorship, Capture, Git, GitError, ProjectRepo, ReachabilityProof, Workspace,
+    Authorship, Capture, GitError, ProjectRepo, ReachabilityProof, RunnerGit, SiteGit, Workspace,
 };
 use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
 use crate::running_commands::{CommandEntry, CommandOwner, RunningCommands};
@@ -36,12 +36,12 @@ type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 /// This machine, on which attempts work.
 #[derive(Clone)]
 pub struct LocalSite {
-    git: Arc<dyn Git>,
+    git: Arc<dyn SiteGit>,
     agents: Arc<dyn Agents>,
     commands: Arc<RunningCommands>,
     is_wanted: IsWanted,
     /// Returns the repository that a project has on this machine.
-    repo_of: fn(&dyn Git, &Project) -> ProjectRepo,
+    repo_of: Arc<dyn Fn(&Project) -> ProjectRepo + Send + Sync>,
 }
 
 impl LocalSite {
@@ -56,22 +56,23 @@ impl LocalSite {
             agents,
             commands,
             is_wanted,
-            repo_of: |_, project| ProjectRepo::from_project(project),
+            repo_of: Arc::new(ProjectRepo::from_project),
         }
     }
 
     /// Creates the site (a machine on which attempts work) for a runner. There, a project's
     /// repository is a mirror that the runner fetched.
-    pub fn for_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> LocalSite {
+    pub fn for_runner(git: Arc<dyn RunnerGit>, agents: Arc<dyn Agents>) -> LocalSite {
+        let mirrors = git.clone();
         LocalSite {
             git,
             agents,
             commands: Arc::default(),
             is_wanted: Arc::new(|_| true),
-            repo_of: |git, project| ProjectRepo {
-                path: git.mirror_path(&project.name),
+            repo_of: Arc::new(move |project| ProjectRepo {
+                path: mirrors.mirror_path(&project.name),
                 ..ProjectRepo::from_project(project)
-            },
+            }),
         }
     }
 
@@ -82,7 +83,7 @@ impl LocalSite {
 
     /// Returns the repository that a project has on this machine.
     pub fn repo_of(&self, project: &Project) -> ProjectRepo {
-        (self.repo_of)(&*self.git, project)
+        (self.repo_of)(project)
     }
 
     /// Creates the attempt's workspace if it does not exist, and returns it. The workspace of a

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Authorship, Capture, GitError, ProjectRepo};
+use regatta_engine::ports::git::{Authorship, Capture, CaptureGit, GitError, ProjectRepo};
 
 use crate::git_command::{
     GitCommand, GitOutput, join_nul, path_from_bytes, path_to_text, split_nul,
@@ -464,6 +464,153 @@ fn is_repository(dir: &Path) -> bool {
     disk::is_real_dir(dir) && disk::is_occupied(&dir.join(".git"))
 }
 
+impl CaptureGit for GitAdapter {
+    fn capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let Some(base) = self.find_object(&vault, &base_ref(attempt))? else {
+                    return Err(errors::no_workspace(
+                        attempt,
+                        &self.layout.workspace(&repo.project, attempt),
+                    ));
+                };
+                let workspace = self.layout.workspace(&repo.project, attempt);
+                let foreign = if disk::is_real_dir(&workspace) {
+                    self.foreign_paths(repo, attempt)?
+                } else {
+                    HashSet::new()
+                };
+                let own_commit = self.import_own_history(&vault, &workspace, (&base, &foreign))?;
+                let snapshot = self.snapshot_workspace(
+                    repo,
+                    attempt,
+                    &vault,
+                    (Some(&base), own_commit.as_ref()),
+                )?;
+                let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
+                    base.clone()
+                } else {
+                    // The first parent of the commit is the base commit. The second parent is the
+                    // agent's newest own commit, because a landing may replay the agent's commits
+                    // one by one.
+                    let parents: Vec<&CommitId> =
+                        [&base].into_iter().chain(own_commit.as_ref()).collect();
+                    self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
+                };
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                let work = SubmoduleWork {
+                    repo,
+                    vault: &vault,
+                    attempt,
+                    workspace: &workspace,
+                    foreign: &foreign,
+                };
+                self.keep_submodules(&work, &base, snapshot.submodules, authorship)?;
+                let mut changed: Vec<String> = self
+                    .git
+                    .in_vault(&vault, "list the captured changes")
+                    .args([
+                        "diff-tree",
+                        "-r",
+                        "--name-only",
+                        "-z",
+                        "--no-renames",
+                        base.as_str(),
+                        commit.as_str(),
+                    ])
+                    .run_for_list()?
+                    .iter()
+                    .map(|path| path_to_text(path))
+                    .collect();
+                changed.sort_unstable();
+                Ok(Capture {
+                    commit,
+                    base,
+                    changed,
+                })
+            })
+    }
+
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                if !disk::is_occupied(&self.layout.workspace(&repo.project, attempt)) {
+                    return Ok(Vec::new());
+                }
+                let vault = self.vault(repo)?;
+                let base = self.find_object(&vault, &base_ref(attempt))?;
+                let snapshot =
+                    self.snapshot_workspace(repo, attempt, &vault, (base.as_ref(), None))?;
+                let keep = keep_ref(attempt);
+                let mut kept_commits = self
+                    .git
+                    .in_vault(&vault, "list the refs of stored work")
+                    .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
+                    .run_for_line()?
+                    .lines()
+                    .filter(|name| {
+                        name.strip_prefix(&keep)
+                            .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
+                    })
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>();
+                kept_commits.push(self.refresh_trunk(repo)?.to_string());
+                kept_commits.extend(base.map(|id| id.to_string()));
+                let mut uncaptured: Option<BTreeSet<Vec<u8>>> = None;
+                for kept in kept_commits {
+                    let differing: BTreeSet<Vec<u8>> = self
+                        .git
+                        .in_vault(&vault, "compare the workspace with the stored work")
+                        .args([
+                            "diff-tree",
+                            "-r",
+                            "--name-only",
+                            "-z",
+                            "--no-renames",
+                            "--diff-filter=d",
+                        ])
+                        .args([kept.as_str(), snapshot.tree.as_str()])
+                        .run_for_list()?
+                        .into_iter()
+                        .collect();
+                    uncaptured = Some(match uncaptured {
+                        Some(before) => before.intersection(&differing).cloned().collect(),
+                        None => differing,
+                    });
+                }
+                let uncaptured = uncaptured.unwrap_or_default();
+                let (workspace, foreign) = (
+                    self.layout.workspace(&repo.project, attempt),
+                    self.foreign_paths(repo, attempt)?,
+                );
+                let work = SubmoduleWork {
+                    repo,
+                    vault: &vault,
+                    attempt,
+                    workspace: &workspace,
+                    foreign: &foreign,
+                };
+                let submodules = self.uncaptured_in_submodules(&work, snapshot.submodules)?;
+                Ok(uncaptured
+                    .iter()
+                    .chain(&submodules)
+                    .map(|path| path_to_text(path))
+                    .collect())
+            })
+    }
+}
+
 impl GitAdapter {
     /// Runs `action` with a reader of an attempt's workspace. The reader's index is a copy of the
     /// index of the workspace's base commit.
@@ -579,81 +726,6 @@ impl GitAdapter {
         })
     }
 
-    /// Stores the files of an attempt's workspace in a commit, and creates a ref that protects this
-    /// commit from deletion.
-    pub(crate) fn capture_workspace(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        authorship: &Authorship,
-    ) -> Result<Capture, GitError> {
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let vault = self.vault(repo)?;
-                let Some(base) = self.find_object(&vault, &base_ref(attempt))? else {
-                    return Err(errors::no_workspace(
-                        attempt,
-                        &self.layout.workspace(&repo.project, attempt),
-                    ));
-                };
-                let workspace = self.layout.workspace(&repo.project, attempt);
-                let foreign = if disk::is_real_dir(&workspace) {
-                    self.foreign_paths(repo, attempt)?
-                } else {
-                    HashSet::new()
-                };
-                let own_commit = self.import_own_history(&vault, &workspace, (&base, &foreign))?;
-                let snapshot = self.snapshot_workspace(
-                    repo,
-                    attempt,
-                    &vault,
-                    (Some(&base), own_commit.as_ref()),
-                )?;
-                let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
-                    base.clone()
-                } else {
-                    // The first parent of the commit is the base commit. The second parent is the
-                    // agent's newest own commit, because a landing may replay the agent's commits
-                    // one by one.
-                    let parents: Vec<&CommitId> =
-                        [&base].into_iter().chain(own_commit.as_ref()).collect();
-                    self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
-                };
-                disk::sync_objects(&vault)?;
-                self.pin(&vault, attempt, &commit)?;
-                let work = SubmoduleWork {
-                    repo,
-                    vault: &vault,
-                    attempt,
-                    workspace: &workspace,
-                    foreign: &foreign,
-                };
-                self.keep_submodules(&work, &base, snapshot.submodules, authorship)?;
-                let mut changed: Vec<String> = self
-                    .git
-                    .in_vault(&vault, "list the captured changes")
-                    .args([
-                        "diff-tree",
-                        "-r",
-                        "--name-only",
-                        "-z",
-                        "--no-renames",
-                        base.as_str(),
-                        commit.as_str(),
-                    ])
-                    .run_for_list()?
-                    .iter()
-                    .map(|path| path_to_text(path))
-                    .collect();
-                changed.sort_unstable();
-                Ok(Capture {
-                    commit,
-                    base,
-                    changed,
-                })
-            })
-    }
-
     /// Points the attempt's ref to `commit`, so that the commit stays stored. The commit that the
     /// ref named before gets a ref of its own (invariant Q3: every captured file stays reachable).
     pub(crate) fn pin(
@@ -672,79 +744,5 @@ impl GitAdapter {
             None => format!("create {keep} {commit}\n"),
         };
         self.update_refs(vault, changes)
-    }
-
-    /// Returns the paths of the workspace whose content is neither on the trunk nor in a commit
-    /// that Regatta stored for the attempt.
-    pub(crate) fn list_uncaptured_paths(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-    ) -> Result<Vec<String>, GitError> {
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                if !disk::is_occupied(&self.layout.workspace(&repo.project, attempt)) {
-                    return Ok(Vec::new());
-                }
-                let vault = self.vault(repo)?;
-                let base = self.find_object(&vault, &base_ref(attempt))?;
-                let snapshot =
-                    self.snapshot_workspace(repo, attempt, &vault, (base.as_ref(), None))?;
-                let keep = keep_ref(attempt);
-                let mut kept_commits = self
-                    .git
-                    .in_vault(&vault, "list the refs of stored work")
-                    .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
-                    .run_for_line()?
-                    .lines()
-                    .filter(|name| {
-                        name.strip_prefix(&keep)
-                            .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('-'))
-                    })
-                    .map(str::to_owned)
-                    .collect::<Vec<_>>();
-                kept_commits.push(self.refresh_trunk(repo)?.to_string());
-                kept_commits.extend(base.map(|id| id.to_string()));
-                let mut uncaptured: Option<BTreeSet<Vec<u8>>> = None;
-                for kept in kept_commits {
-                    let differing: BTreeSet<Vec<u8>> = self
-                        .git
-                        .in_vault(&vault, "compare the workspace with the stored work")
-                        .args([
-                            "diff-tree",
-                            "-r",
-                            "--name-only",
-                            "-z",
-                            "--no-renames",
-                            "--diff-filter=d",
-                        ])
-                        .args([kept.as_str(), snapshot.tree.as_str()])
-                        .run_for_list()?
-                        .into_iter()
-                        .collect();
-                    uncaptured = Some(match uncaptured {
-                        Some(before) => before.intersection(&differing).cloned().collect(),
-                        None => differing,
-                    });
-                }
-                let uncaptured = uncaptured.unwrap_or_default();
-                let (workspace, foreign) = (
-                    self.layout.workspace(&repo.project, attempt),
-                    self.foreign_paths(repo, attempt)?,
-                );
-                let work = SubmoduleWork {
-                    repo,
-                    vault: &vault,
-                    attempt,
-                    workspace: &workspace,
-                    foreign: &foreign,
-                };
-                let submodules = self.uncaptured_in_submodules(&work, snapshot.submodules)?;
-                Ok(uncaptured
-                    .iter()
-                    .chain(&submodules)
-                    .map(|path| path_to_text(path))
-                    .collect())
-            })
     }
 }

@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use regatta_core::ids::{AttemptId, CommitId, ProjectName};
-use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, WorkspaceCollision};
+use regatta_engine::ports::git::{
+    Authorship, CollisionGit, GitError, ProjectRepo, WorkspaceCollision,
+};
 
 use crate::git_command::path_from_bytes;
 use crate::layout::LockKey;
@@ -66,8 +68,8 @@ const MAX_CAPTURES: usize = 2_000;
 /// changes.
 const MAX_ENTRIES: usize = 200_000;
 
-impl GitAdapter {
-    pub(crate) fn find_collisions(
+impl CollisionGit for GitAdapter {
+    fn collisions(
         &self,
         repo: &ProjectRepo,
         attempts: &[AttemptId],
@@ -95,7 +97,9 @@ impl GitAdapter {
         }
         collisions
     }
+}
 
+impl GitAdapter {
     fn scan_project(
         &self,
         repo: &ProjectRepo,

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::task::{ConflictKind, Fixup};
-use regatta_engine::ports::git::{Authorship, Capture, GitError, ProjectRepo, Workspace};
+use regatta_engine::ports::git::{Authorship, Capture, FixupGit, GitError, ProjectRepo, Workspace};
 
 use crate::layout::LockKey;
 use crate::merge::{MergeSides, MergedTree};
@@ -23,10 +23,8 @@ fn fixup_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/fixup/{attempt}")
 }
 
-impl GitAdapter {
-    /// Creates the workspace of a fix-up (an attempt that resolves the conflicts between finished
-    /// work and the trunk). If the workspace already exists, returns it unchanged.
-    pub(crate) fn make_fixup_workspace(
+impl FixupGit for GitAdapter {
+    fn prepare_fixup(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
@@ -46,6 +44,62 @@ impl GitAdapter {
         })
     }
 
+    fn recognise_fixup(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        base: &CommitId,
+        fixup: &Fixup,
+    ) -> Result<bool, GitError> {
+        let tip = self.refresh_trunk(repo)?;
+        let vault = self.vault_with(repo, &fixup.commit)?;
+        let base_commit = self.with_object_store(&vault, |odb| odb.commit(base))?;
+        let [onto] = base_commit.parents.as_slice() else {
+            return Ok(false);
+        };
+        if !self.history_contains(&vault, &tip, onto)?
+            || self.fixup_base_tree(repo, &vault, onto, fixup)? != base_commit.tree
+        {
+            return Ok(false);
+        }
+        self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;
+        Ok(true)
+    }
+
+    fn squash_fixup(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        capture: Capture,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault_with(repo, &capture.commit)?;
+                if self.find_object(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
+                    return Ok(capture);
+                }
+                let (tip, tree) = self.with_object_store(&vault, |odb| {
+                    let tip = odb.commit(&capture.base)?.parents.first().cloned();
+                    Ok((
+                        tip.ok_or_else(|| errors::no_such_commit(&capture.base))?,
+                        odb.commit(&capture.commit)?.tree,
+                    ))
+                })?;
+                let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
+                let changed = self.paths_between(&vault, &tip, &commit)?;
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                Ok(Capture {
+                    commit,
+                    base: tip,
+                    changed,
+                })
+            })
+    }
+}
+
+impl GitAdapter {
     /// Merges the finished work onto the trunk's commit `tip` as far as possible, and returns the
     /// id of the resulting git tree, which has conflict markers in the conflicting files.
     ///
@@ -100,67 +154,6 @@ impl GitAdapter {
             _ => &ours,
         };
         self.replace_paths(repo, vault, &tree, &paths, &version)
-    }
-
-    /// Checks the base commit that another machine created for the workspace of a fix-up (an
-    /// attempt that resolves merge conflicts), and stores a ref to this commit if it is valid.
-    /// Valid means that this machine would create the same commit: the finished work merged onto a
-    /// commit of the trunk, and nothing else. Returns whether the commit is valid.
-    pub(crate) fn recognise_fixup_base(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        base: &CommitId,
-        fixup: &Fixup,
-    ) -> Result<bool, GitError> {
-        let tip = self.refresh_trunk(repo)?;
-        let vault = self.vault_with(repo, &fixup.commit)?;
-        let base_commit = self.with_object_store(&vault, |odb| odb.commit(base))?;
-        let [onto] = base_commit.parents.as_slice() else {
-            return Ok(false);
-        };
-        if !self.history_contains(&vault, &tip, onto)?
-            || self.fixup_base_tree(repo, &vault, onto, fixup)? != base_commit.tree
-        {
-            return Ok(false);
-        }
-        self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;
-        Ok(true)
-    }
-
-    /// Squashes the stored work of a fix-up (an attempt that resolves merge conflicts) and the
-    /// fix-up's base commit into one commit on the trunk's tip. Returns the capture unchanged if
-    /// the attempt is not a fix-up.
-    pub(crate) fn squash_with_base(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        capture: Capture,
-        authorship: &Authorship,
-    ) -> Result<Capture, GitError> {
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let vault = self.vault_with(repo, &capture.commit)?;
-                if self.find_object(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
-                    return Ok(capture);
-                }
-                let (tip, tree) = self.with_object_store(&vault, |odb| {
-                    let tip = odb.commit(&capture.base)?.parents.first().cloned();
-                    Ok((
-                        tip.ok_or_else(|| errors::no_such_commit(&capture.base))?,
-                        odb.commit(&capture.commit)?.tree,
-                    ))
-                })?;
-                let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
-                let changed = self.paths_between(&vault, &tip, &commit)?;
-                disk::sync_objects(&vault)?;
-                self.pin(&vault, attempt, &commit)?;
-                Ok(Capture {
-                    commit,
-                    base: tip,
-                    changed,
-                })
-            })
     }
 
     /// Deletes the ref of the base commit of a fix-up (an attempt that resolves merge conflicts),

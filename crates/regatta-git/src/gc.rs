@@ -5,22 +5,23 @@
 //! work that was dropped long ago, and trial merges that never landed.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{DroppedProof, GitError, KeptWork, ProjectRepo};
+use regatta_engine::ports::git::{DroppedProof, GitError, ProjectRepo, StorageGit};
 
 use crate::layout::LockKey;
-use crate::vault::{TRUNK_REF, base_ref, keep_ref, kept_trunk_ref};
+use crate::vault::{base_ref, keep_ref, kept_trunk_ref};
 use crate::{GitAdapter, disk, errors};
 
-impl GitAdapter {
-    /// Returns the attempts that still have a ref. Such a ref protects the attempt's work from
-    /// deletion.
-    pub(crate) fn list_kept_attempts(
-        &self,
-        repo: &ProjectRepo,
-    ) -> Result<Vec<AttemptId>, GitError> {
+impl StorageGit for GitAdapter {
+    fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
+        let objects = self.layout.vault(&repo.project).join("objects");
+        objects.is_dir().then_some(objects)
+    }
+
+    fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError> {
         let mut attempts: Vec<AttemptId> = self
             .keep_refs(repo)?
             .iter()
@@ -31,87 +32,7 @@ impl GitAdapter {
         Ok(attempts)
     }
 
-    /// Returns the stored commits of an attempt's work, or `None` if nothing is stored. The base
-    /// commit of the work is recorded as long as the workspace exists. After that, the base commit
-    /// is computed as the commit of the trunk from which the work started.
-    pub(crate) fn read_kept_work(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-    ) -> Result<Option<KeptWork>, GitError> {
-        let vault = self.layout.vault(&repo.project);
-        if !vault.is_dir() {
-            return Ok(None);
-        }
-        let Some(commit) = self.find_object(&vault, &keep_ref(attempt))? else {
-            return Ok(None);
-        };
-        let base = match self.find_object(&vault, &base_ref(attempt))? {
-            Some(base) => base,
-            None => {
-                const OPERATION: &str = "find the commit from which the work started";
-                let base = self
-                    .git
-                    .in_vault(&vault, OPERATION)
-                    .args(["merge-base", TRUNK_REF, commit.as_str()])
-                    .run_for_line()?;
-                CommitId::new(base.trim()).map_err(|_| errors::unexpected(OPERATION))?
-            }
-        };
-        let count_changes = |commit: &CommitId| -> Result<usize, GitError> {
-            let listed = self
-                .git
-                .in_vault(&vault, "compare the stored work with its base commit");
-            let listed = listed.args([
-                "diff-tree",
-                "-r",
-                "--name-only",
-                "-z",
-                "--no-renames",
-                base.as_str(),
-            ]);
-            Ok(listed.arg(commit.as_str()).run_for_list()?.len())
-        };
-        let (mut whole, mut max_changes) = (commit.clone(), count_changes(&commit)?);
-        let refs = self.keep_refs(repo)?;
-        for name in refs
-            .iter()
-            .filter(|name| attempt_of_ref(name) == Some(attempt))
-        {
-            let Some(earlier) = self.find_object(&vault, name)? else {
-                continue;
-            };
-            let changes = count_changes(&earlier)?;
-            if changes > max_changes {
-                (whole, max_changes) = (earlier, changes);
-            }
-        }
-        Ok(Some(KeptWork {
-            base,
-            commit,
-            whole,
-        }))
-    }
-
-    fn keep_refs(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
-        let vault = self.layout.vault(&repo.project);
-        if !vault.is_dir() {
-            return Ok(Vec::new());
-        }
-        let listed = self
-            .git
-            .in_vault(&vault, "list the refs of stored work")
-            .args(["for-each-ref", "--format=%(refname)", KEEP_REF_PREFIX]);
-        Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
-    }
-
-    /// Deletes every ref that protects the work of an attempt. `proof` shows that this work was
-    /// dropped.
-    pub(crate) fn delete_keep_refs(
-        &self,
-        proof: &DroppedProof,
-        repo: &ProjectRepo,
-    ) -> Result<(), GitError> {
+    fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError> {
         let attempt = proof.attempt();
         self.locks
             .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
@@ -136,10 +57,7 @@ impl GitAdapter {
             })
     }
 
-    /// Deletes objects of the vault (Regatta's own repository) that no ref reaches and that were
-    /// last written at least `unused_for` ago. Keeps landed commits, even if the trunk was
-    /// rewritten and no longer contains them.
-    pub(crate) fn prune_vault(
+    fn collect_garbage(
         &self,
         repo: &ProjectRepo,
         landed: &[CommitId],
@@ -174,6 +92,24 @@ impl GitAdapter {
             .run_expecting_success()
             .map(drop)
     }
+
+    fn stop_helpers(&self) {
+        self.processes.end_all();
+    }
+}
+
+impl GitAdapter {
+    pub(crate) fn keep_refs(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
+        let vault = self.layout.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(Vec::new());
+        }
+        let listed = self
+            .git
+            .in_vault(&vault, "list the refs of stored work")
+            .args(["for-each-ref", "--format=%(refname)", KEEP_REF_PREFIX]);
+        Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
+    }
 }
 
 const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
@@ -181,7 +117,7 @@ const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 /// Returns the attempt to which a ref belongs, if the ref protects stored work: `keep/A7` for the
 /// newest work of attempt A7, or `keep/A7-…` for an earlier state. Returns `None` for any other
 /// ref.
-fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
+pub(crate) fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;
     let attempt_ref = keep_ref(attempt);

@@ -18,7 +18,6 @@
 
 mod process;
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -27,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, GitRemote};
@@ -38,8 +37,10 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 pub(crate) use process::GitProcess;
 
+use regatta_engine::ports::git::PeerStreams;
+
 use crate::errors;
-use crate::git_stream::{self, PeerStreams, StreamFault};
+use crate::git_stream::{self, StreamFault};
 
 /// The largest output of one git process in bytes, so that git cannot fill the daemon's memory.
 const MAX_STDOUT_BYTES: usize = 256 << 20;

@@ -5,6 +5,7 @@
 //! can accept input, and always reads git's output first, so that git and the thread never wait for
 //! each other.
 
+use regatta_engine::ports::git::PeerStreams;
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
@@ -27,12 +28,6 @@ pub(crate) enum StreamFault {
     TimedOut,
     /// A system call on git's pipes failed.
     SystemCall(io::Error),
-}
-
-/// The streams from and to the client.
-pub(crate) struct PeerStreams<'a> {
-    pub(crate) request: &'a mut dyn Read,
-    pub(crate) answer: &'a mut dyn Write,
 }
 
 /// The last step that was taken to end a git process after an error.

@@ -13,14 +13,15 @@
 //! still has the old content of the changed files.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use regatta_core::ids::CommitId;
 use regatta_engine::failpoint;
-use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkMoveResult, TrunkPermit};
+use regatta_engine::ports::git::{
+    GitError, ProjectRepo, TrunkMoveGit, TrunkMoveResult, TrunkPermit,
+};
 
 use crate::case_collisions::refuse_case_collisions;
 use crate::git_command::{GitCommand, GitProcess, join_nul, path_from_bytes, path_to_text};
@@ -52,9 +53,8 @@ struct Checkout {
     git_dir: PathBuf,
 }
 
-impl GitAdapter {
-    /// Moves the trunk from `old` to `new`, or finishes such a move after a crash.
-    pub(crate) fn land(
+impl TrunkMoveGit for GitAdapter {
+    fn move_trunk(
         &self,
         permit: &TrunkPermit,
         repo: &ProjectRepo,
@@ -118,7 +118,9 @@ impl GitAdapter {
                 Ok(TrunkMoveResult::Moved)
             })
     }
+}
 
+impl GitAdapter {
     /// Copies the objects of the new commit into the user's repository. No ref of the user's
     /// repository reaches these objects yet.
     fn transfer_new_objects(&self, trunk_move: &TrunkMove<'_>) -> Result<ObjectTransfer, GitError> {

@@ -13,7 +13,8 @@ use regatta_core::ids::CommitId;
 use regatta_core::project::CommitStyle;
 use regatta_core::task::Conflict;
 use regatta_engine::ports::git::{
-    Authorship, DroppedVersions, GitError, MergeSide, OwnershipMerge, ProjectRepo, TrialMerge,
+    AuthoredChange, Authorship, DroppedVersions, GitError, MergeGit, MergeSide, OwnershipMerge,
+    ProjectRepo, TrialMerge,
 };
 
 use crate::case_collisions::refuse_case_collisions;
@@ -47,20 +48,20 @@ pub(crate) struct MergeSides<'a> {
     pub(crate) theirs: &'a CommitId,
 }
 
-impl GitAdapter {
+impl MergeGit for GitAdapter {
     /// Merges the changes one after the other, up to the first one that conflicts. If all of them
     /// merge, moves the new objects into the vault (Regatta's own repository) and waits for the
     /// disk only once.
-    pub(crate) fn merge_all_onto(
+    fn trial_merges(
         &self,
         repo: &ProjectRepo,
         tip: &CommitId,
-        changes: &[(CommitId, Authorship)],
+        changes: &[AuthoredChange],
         style: CommitStyle,
     ) -> Result<Vec<TrialMerge>, GitError> {
         let mut vault = self.vault_with(repo, tip)?;
-        for (commit, _) in changes {
-            vault = self.vault_with(repo, commit)?;
+        for change in changes {
+            vault = self.vault_with(repo, &change.commit)?;
         }
         let confuses_case = self.discover_at(&repo.path)?.confuses_case();
         self.with_object_store(&vault, |odb| {
@@ -85,6 +86,188 @@ impl GitAdapter {
         })
     }
 
+    fn merge_with_ownership(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &AuthoredChange,
+        sides: &BTreeMap<String, MergeSide>,
+    ) -> Result<OwnershipMerge, GitError> {
+        let AuthoredChange { commit, authorship } = change;
+        let conflicting = match self
+            .trial_merges(repo, tip, std::slice::from_ref(change), CommitStyle::Squash)?
+            .pop()
+        {
+            Some(TrialMerge::Conflict(paths)) => paths,
+            Some(trial) => {
+                return Ok(OwnershipMerge {
+                    trial,
+                    dropped: None,
+                });
+            }
+            None => return Err(errors::no_such_commit(commit)),
+        };
+        let without_side: Vec<String> = conflicting
+            .iter()
+            .filter(|path| !sides.contains_key(*path))
+            .cloned()
+            .collect();
+        if !without_side.is_empty() {
+            return Ok(OwnershipMerge {
+                trial: TrialMerge::Conflict(without_side),
+                dropped: None,
+            });
+        }
+        let vault = self.vault_with(repo, commit)?;
+        let base = self
+            .find_object(&vault, &format!("{commit}^1"))?
+            .ok_or_else(|| errors::no_such_commit(commit))?;
+        let (ours, theirs) = (
+            self.tree_of_commit(&vault, tip)?,
+            self.tree_of_commit(&vault, commit)?,
+        );
+        // All three trees get the same version of each conflicting path. As a result these paths
+        // can no longer conflict, and the other paths are merged as before.
+        let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
+            let version = |path: &str| {
+                let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
+                let is_trunk = (chosen == MergeSide::Trunk) == (trunk_side == MergeSide::Trunk);
+                if is_trunk { &ours } else { &theirs }
+            };
+            let replaced =
+                |tree: &CommitId| self.replace_paths(repo, &vault, tree, &conflicting, &version);
+            let (base_tree, ours, theirs) = (
+                replaced(&self.tree_of_commit(&vault, &base)?)?,
+                replaced(&ours)?,
+                replaced(&theirs)?,
+            );
+            self.with_object_store(&vault, |odb| {
+                let base = odb.write_merge_only_commit(&base_tree, &[])?;
+                match self.merge_trees(
+                    odb,
+                    &vault,
+                    &MergeSides {
+                        base: &base,
+                        ours: &ours,
+                        theirs: &theirs,
+                    },
+                )? {
+                    MergedTree::Clean(tree) => {
+                        odb.adopt()?;
+                        Ok(tree)
+                    }
+                    MergedTree::Conflict(_, conflicts) => {
+                        Err(errors::still_conflicts(&conflicts.path_names()))
+                    }
+                }
+            })
+        };
+        let taken_tree = merge_taking(MergeSide::Trunk)?;
+        let other_tree = merge_taking(MergeSide::Change)?;
+        let merged = self.commit_tree(&vault, &taken_tree, &[tip], authorship)?;
+        let dropped_authorship = Authorship {
+            message: errors::dropped_message(&conflicting),
+            ..authorship.clone()
+        };
+        // The commit of the change becomes the second parent, so that git never deletes a part of
+        // the change.
+        let dropped_commit =
+            self.commit_tree(&vault, &other_tree, &[&merged, commit], &dropped_authorship)?;
+        let reference = format!("refs/regatta/dropped/{merged}");
+        self.update_refs(&vault, format!("update {reference} {dropped_commit}\n"))?;
+        let trial = if taken_tree == ours {
+            TrialMerge::Empty
+        } else {
+            TrialMerge::Clean(merged)
+        };
+        Ok(OwnershipMerge {
+            trial,
+            dropped: Some(DroppedVersions {
+                reference,
+                commit: dropped_commit,
+                paths: conflicting,
+            }),
+        })
+    }
+
+    fn conflicts(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
+        self.vault_with(repo, tip)?;
+        let vault = self.vault_with(repo, change)?;
+        self.with_object_store(&vault, |odb| {
+            let (ours, change) = (odb.commit(tip)?.tree, odb.commit(change)?);
+            let Some(base) = change.parents.first() else {
+                return Ok(vec![]);
+            };
+            let sides = MergeSides {
+                base,
+                ours: &ours,
+                theirs: &change.tree,
+            };
+            Ok(match self.merge_trees(odb, &vault, &sides)? {
+                MergedTree::Clean(_) => vec![],
+                MergedTree::Conflict(_, conflicts) => conflicts.conflicts,
+            })
+        })
+    }
+
+    fn squash_range(
+        &self,
+        repo: &ProjectRepo,
+        onto: &CommitId,
+        AuthoredChange { commit, authorship }: &AuthoredChange,
+    ) -> Result<CommitId, GitError> {
+        self.vault_with(repo, onto)?;
+        let vault = self.vault_with(repo, commit)?;
+        let tree = self.tree_of_commit(&vault, commit)?;
+        self.commit_tree(&vault, &tree, &[onto], authorship)
+    }
+
+    fn revert(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        AuthoredChange { commit, authorship }: &AuthoredChange,
+    ) -> Result<TrialMerge, GitError> {
+        self.vault_with(repo, tip)?;
+        let vault = self.vault_with(repo, commit)?;
+        self.with_object_store(&vault, |odb| {
+            // If the commit is a merge, its first parent is the trunk's previous commit.
+            let before = odb
+                .commit(commit)?
+                .parents
+                .into_iter()
+                .next()
+                .ok_or_else(|| errors::cannot_replay_first_commit(commit))?;
+            let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
+            match self.merge_trees(
+                odb,
+                &vault,
+                &MergeSides {
+                    base: commit,
+                    ours: &ours,
+                    theirs: &theirs,
+                },
+            )? {
+                MergedTree::Conflict(_, conflicts) => {
+                    Ok(TrialMerge::Conflict(conflicts.path_names()))
+                }
+                MergedTree::Clean(tree) if tree == ours => Ok(TrialMerge::Empty),
+                MergedTree::Clean(tree) => {
+                    let reverted = odb.write_commit(&tree, &[tip], authorship)?;
+                    odb.adopt()?;
+                    Ok(TrialMerge::Clean(reverted))
+                }
+            }
+        })
+    }
+}
+
+impl GitAdapter {
     /// Merges one change onto `tip`. The new objects stay in the scratch directory of `odb` until
     /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
     fn merge_next(
@@ -92,7 +275,7 @@ impl GitAdapter {
         odb: &mut ObjectStore,
         vault: &Path,
         tip: &CommitId,
-        (commit, authorship): &(CommitId, Authorship),
+        AuthoredChange { commit, authorship }: &AuthoredChange,
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError> {
         // Only with the style `Merge` can the trunk contain the commit of the work itself. With the
@@ -256,139 +439,6 @@ impl GitAdapter {
             }
             _ => Err(errors::git_failed(OPERATION, &output.stderr)),
         }
-    }
-
-    /// Returns the paths at which `change` conflicts with `tip`, each with the kind of conflict.
-    pub(crate) fn merge_conflicts(
-        &self,
-        repo: &ProjectRepo,
-        tip: &CommitId,
-        change: &CommitId,
-    ) -> Result<Vec<Conflict>, GitError> {
-        self.vault_with(repo, tip)?;
-        let vault = self.vault_with(repo, change)?;
-        self.with_object_store(&vault, |odb| {
-            let (ours, change) = (odb.commit(tip)?.tree, odb.commit(change)?);
-            let Some(base) = change.parents.first() else {
-                return Ok(vec![]);
-            };
-            let sides = MergeSides {
-                base,
-                ours: &ours,
-                theirs: &change.tree,
-            };
-            Ok(match self.merge_trees(odb, &vault, &sides)? {
-                MergedTree::Clean(_) => vec![],
-                MergedTree::Conflict(_, conflicts) => conflicts.conflicts,
-            })
-        })
-    }
-
-    /// Merges a change onto `tip`. At each conflicting path, chooses the version of the side that
-    /// `sides` names (the trunk or the change).
-    pub(crate) fn merge_by_ownership(
-        &self,
-        repo: &ProjectRepo,
-        tip: &CommitId,
-        commit: &CommitId,
-        sides: &BTreeMap<String, MergeSide>,
-        authorship: &Authorship,
-    ) -> Result<OwnershipMerge, GitError> {
-        let change = [(commit.clone(), authorship.clone())];
-        let conflicting = match self
-            .merge_all_onto(repo, tip, &change, CommitStyle::Squash)?
-            .pop()
-        {
-            Some(TrialMerge::Conflict(paths)) => paths,
-            Some(trial) => {
-                return Ok(OwnershipMerge {
-                    trial,
-                    dropped: None,
-                });
-            }
-            None => return Err(errors::no_such_commit(commit)),
-        };
-        let without_side: Vec<String> = conflicting
-            .iter()
-            .filter(|path| !sides.contains_key(*path))
-            .cloned()
-            .collect();
-        if !without_side.is_empty() {
-            return Ok(OwnershipMerge {
-                trial: TrialMerge::Conflict(without_side),
-                dropped: None,
-            });
-        }
-        let vault = self.vault_with(repo, commit)?;
-        let base = self
-            .find_object(&vault, &format!("{commit}^1"))?
-            .ok_or_else(|| errors::no_such_commit(commit))?;
-        let (ours, theirs) = (
-            self.tree_of_commit(&vault, tip)?,
-            self.tree_of_commit(&vault, commit)?,
-        );
-        // All three trees get the same version of each conflicting path. As a result these paths
-        // can no longer conflict, and the other paths are merged as before.
-        let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
-            let version = |path: &str| {
-                let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
-                let is_trunk = (chosen == MergeSide::Trunk) == (trunk_side == MergeSide::Trunk);
-                if is_trunk { &ours } else { &theirs }
-            };
-            let replaced =
-                |tree: &CommitId| self.replace_paths(repo, &vault, tree, &conflicting, &version);
-            let (base_tree, ours, theirs) = (
-                replaced(&self.tree_of_commit(&vault, &base)?)?,
-                replaced(&ours)?,
-                replaced(&theirs)?,
-            );
-            self.with_object_store(&vault, |odb| {
-                let base = odb.write_merge_only_commit(&base_tree, &[])?;
-                match self.merge_trees(
-                    odb,
-                    &vault,
-                    &MergeSides {
-                        base: &base,
-                        ours: &ours,
-                        theirs: &theirs,
-                    },
-                )? {
-                    MergedTree::Clean(tree) => {
-                        odb.adopt()?;
-                        Ok(tree)
-                    }
-                    MergedTree::Conflict(_, conflicts) => {
-                        Err(errors::still_conflicts(&conflicts.path_names()))
-                    }
-                }
-            })
-        };
-        let taken_tree = merge_taking(MergeSide::Trunk)?;
-        let other_tree = merge_taking(MergeSide::Change)?;
-        let merged = self.commit_tree(&vault, &taken_tree, &[tip], authorship)?;
-        let dropped_authorship = Authorship {
-            message: errors::dropped_message(&conflicting),
-            ..authorship.clone()
-        };
-        // The commit of the change becomes the second parent, so that git never deletes a part of
-        // the change.
-        let dropped_commit =
-            self.commit_tree(&vault, &other_tree, &[&merged, commit], &dropped_authorship)?;
-        let reference = format!("refs/regatta/dropped/{merged}");
-        self.update_refs(&vault, format!("update {reference} {dropped_commit}\n"))?;
-        let trial = if taken_tree == ours {
-            TrialMerge::Empty
-        } else {
-            TrialMerge::Clean(merged)
-        };
-        Ok(OwnershipMerge {
-            trial,
-            dropped: Some(DroppedVersions {
-                reference,
-                commit: dropped_commit,
-                paths: conflicting,
-            }),
-        })
     }
 
     /// Returns a copy of the git tree `tree`. In the copy, the content of each path in `paths`

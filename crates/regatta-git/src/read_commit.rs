@@ -1,60 +1,21 @@
 //! Reads facts about commits for people and for the landing queue: the list of commits since the
 //! last tag, contents of files, and patches.
 
+use std::collections::HashSet;
+
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{GitError, ProjectRepo, UnreleasedCommit};
+use regatta_core::landing::guard::SpecialFile;
+use regatta_engine::ports::git::{CommitGit, CommitRange, GitError, ProjectRepo};
 
 use crate::GitAdapter;
 use crate::git_command::path_to_text;
 use crate::object_store::DIRECTORY;
+use crate::special::special_files;
+use crate::submodules::{Submodule, UserCopies};
+use crate::tree_diff::TreeDiff;
 
-impl GitAdapter {
-    /// Returns the commits on the user's trunk after its last tag. If there is no tag, returns the
-    /// newest commits up to a limit.
-    pub(crate) fn since_last_tag(
-        &self,
-        repo: &ProjectRepo,
-        commit: &CommitId,
-    ) -> Result<Vec<UnreleasedCommit>, GitError> {
-        const OPERATION: &str = "list the unreleased commits";
-        let user = self.discover_at(&repo.path)?;
-        let git = || self.git.in_vault(&user.common_dir, OPERATION);
-        // Git fails if the history has no tag. This case is not an error here, so the exit status
-        // is examined below.
-        let described = git()
-            .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
-            .run()?;
-        let tag = String::from_utf8_lossy(&described.stdout).trim().to_owned();
-        let log = git().args([
-            "log",
-            "-z",
-            "-n",
-            "2000",
-            "--format=%s%n%(trailers:key=Regatta-Task,valueonly)",
-        ]);
-        let log = log.arg("--end-of-options").arg(commit.as_str());
-        let log = if described.status == Some(0) {
-            log.arg(format!("^refs/tags/{tag}"))
-        } else {
-            log
-        };
-        let parse_entry = |entry: Vec<u8>| {
-            let text = path_to_text(&entry);
-            let mut lines = text.lines();
-            let subject = lines.next().unwrap_or_default().to_owned();
-            UnreleasedCommit {
-                subject,
-                task: lines
-                    .map(str::trim)
-                    .find(|line| !line.is_empty())
-                    .map(str::to_owned),
-            }
-        };
-        Ok(log.run_for_list()?.into_iter().map(parse_entry).collect())
-    }
-
-    /// Returns the content of a file in a commit, or `None` if the commit has no file at that path.
-    pub(crate) fn read_file_at(
+impl CommitGit for GitAdapter {
+    fn file_at(
         &self,
         repo: &ProjectRepo,
         commit: &CommitId,
@@ -81,12 +42,15 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the changes between two commits as a patch.
-    pub(crate) fn patch(
+    fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError> {
+        let vault = self.vault_with(repo, commit)?;
+        self.tree_of_commit(&vault, commit)
+    }
+
+    fn diff(
         &self,
         repo: &ProjectRepo,
-        base: &CommitId,
-        commit: &CommitId,
+        CommitRange { base, commit }: CommitRange<'_>,
     ) -> Result<String, GitError> {
         self.vault_with(repo, base)?;
         let vault = self.vault_with(repo, commit)?;
@@ -110,5 +74,61 @@ impl GitAdapter {
             ])
             .run_expecting_success()?;
         Ok(path_to_text(&output.stdout))
+    }
+
+    fn special_files(
+        &self,
+        repo: &ProjectRepo,
+        CommitRange { base, commit }: CommitRange<'_>,
+    ) -> Result<Vec<SpecialFile>, GitError> {
+        self.vault_with(repo, base)?;
+        let vault = self.vault_with(repo, commit)?;
+        self.with_object_store(&vault, |odb| {
+            let (old, new) = (odb.commit(base)?.tree, odb.commit(commit)?.tree);
+            let difference = TreeDiff::between(odb, Some(&old), &new)?;
+            special_files(odb, &difference)
+        })
+    }
+
+    fn unpublished_submodules(
+        &self,
+        repo: &ProjectRepo,
+        CommitRange { base, commit }: CommitRange<'_>,
+    ) -> Result<Vec<String>, GitError> {
+        self.vault_with(repo, base)?;
+        let vault = self.vault_with(repo, commit)?;
+        let moved = self.moved_submodules(&vault, Some(base), commit)?;
+        if moved.is_empty() {
+            return Ok(vec![]);
+        }
+        let (mut unpublished, mut seen) = (Vec::new(), HashSet::new());
+        let mut pending = vec![(
+            Vec::new(),
+            UserCopies::of_project(&self.discover_at(&repo.path)?),
+            moved,
+        )];
+        while let Some((prefix, parent_copies, moved)) = pending.pop() {
+            for (old, Submodule { path, commit, name }) in moved {
+                let copies = parent_copies.of_submodule(&path, name.as_deref());
+                if !seen.insert(commit.clone()) || self.is_published(&vault, &copies, &commit)? {
+                    continue;
+                }
+                self.copy_to_user(&vault, &copies, &commit);
+                let path = [prefix.as_slice(), &path].concat();
+                unpublished.push(path_to_text(&path));
+                let find_commit =
+                    |commit: &CommitId| self.find_object(&vault, &format!("{commit}^{{commit}}"));
+                if find_commit(&commit)?.is_some() {
+                    let old = match old {
+                        Some(old) if find_commit(&old)?.is_some() => Some(old),
+                        _ => None,
+                    };
+                    let nested = self.moved_submodules(&vault, old.as_ref(), &commit)?;
+                    pending.push(([path.as_slice(), b"/"].concat(), copies, nested));
+                }
+            }
+        }
+        unpublished.sort();
+        Ok(unpublished)
     }
 }

@@ -2,13 +2,15 @@
 //! that it added. Reduces a capture to the changes in certain paths. Also finds out which paths git
 //! ignores in the user's checkout, and which files have changed there.
 
-use std::os::unix::fs::MetadataExt;
-
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Authorship, Capture, FileChange, GitError, ProjectRepo};
+use regatta_engine::ports::git::{
+    Authorship, Capture, FileChange, GitError, KeptWork, KeptWorkGit, ProjectRepo,
+};
 
-use crate::git_command::{path_from_bytes, path_to_text, split_nul};
+use crate::gc::attempt_of_ref;
+use crate::git_command::path_to_text;
 use crate::layout::LockKey;
+use crate::vault::{TRUNK_REF, base_ref, keep_ref};
 use crate::{GitAdapter, disk, errors};
 
 /// One changed path in git's raw diff format.
@@ -17,6 +19,190 @@ struct DiffEntry {
     new_id: Vec<u8>,
     status: u8,
     path: Vec<u8>,
+}
+
+impl KeptWorkGit for GitAdapter {
+    fn captured(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
+        let vault = self.vault(repo)?;
+        let Some(commit) =
+            self.find_object(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))?
+        else {
+            return Ok(None);
+        };
+        let parents = self
+            .with_object_store(&vault, |odb| odb.commit(&commit))?
+            .parents;
+        let base = parents
+            .into_iter()
+            .next()
+            .ok_or_else(|| errors::no_such_commit(&commit))?;
+        let changed = self.paths_between(&vault, &base, &commit)?;
+        Ok(Some(Capture {
+            commit,
+            base,
+            changed,
+        }))
+    }
+
+    /// Returns the stored commits of an attempt's work, or `None` if nothing is stored. The base
+    /// commit of the work is recorded as long as the workspace exists. After that, the base commit
+    /// is computed as the commit of the trunk from which the work started.
+    fn kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError> {
+        let vault = self.layout.vault(&repo.project);
+        if !vault.is_dir() {
+            return Ok(None);
+        }
+        let Some(commit) = self.find_object(&vault, &keep_ref(attempt))? else {
+            return Ok(None);
+        };
+        let base = match self.find_object(&vault, &base_ref(attempt))? {
+            Some(base) => base,
+            None => {
+                const OPERATION: &str = "find the commit from which the work started";
+                let base = self
+                    .git
+                    .in_vault(&vault, OPERATION)
+                    .args(["merge-base", TRUNK_REF, commit.as_str()])
+                    .run_for_line()?;
+                CommitId::new(base.trim()).map_err(|_| errors::unexpected(OPERATION))?
+            }
+        };
+        let count_changes = |commit: &CommitId| -> Result<usize, GitError> {
+            let listed = self
+                .git
+                .in_vault(&vault, "compare the stored work with its base commit");
+            let listed = listed.args([
+                "diff-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--no-renames",
+                base.as_str(),
+            ]);
+            Ok(listed.arg(commit.as_str()).run_for_list()?.len())
+        };
+        let (mut whole, mut max_changes) = (commit.clone(), count_changes(&commit)?);
+        let refs = self.keep_refs(repo)?;
+        for name in refs
+            .iter()
+            .filter(|name| attempt_of_ref(name) == Some(attempt))
+        {
+            let Some(earlier) = self.find_object(&vault, name)? else {
+                continue;
+            };
+            let changes = count_changes(&earlier)?;
+            if changes > max_changes {
+                (whole, max_changes) = (earlier, changes);
+            }
+        }
+        Ok(Some(KeptWork {
+            base,
+            commit,
+            whole,
+        }))
+    }
+
+    fn restrict(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        capture: &Capture,
+        paths: &[String],
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault_with(repo, &capture.commit)?;
+                let mut info = Vec::new();
+                let mut changed = Vec::new();
+                for entry in self.diff_entries(&vault, &capture.base, &capture.commit)? {
+                    let name = path_to_text(&entry.path);
+                    if paths.contains(&name) {
+                        // For a deleted path, `new_mode` is 0. An entry with mode 0 removes the
+                        // path from the index.
+                        info.extend(
+                            [
+                                &entry.new_mode,
+                                &b" "[..],
+                                &entry.new_id,
+                                b"\t",
+                                &entry.path,
+                                b"\0",
+                            ]
+                            .concat(),
+                        );
+                        changed.push(name);
+                    }
+                }
+                changed.sort_unstable();
+                if changed.is_empty() {
+                    return Ok(Capture {
+                        commit: capture.base.clone(),
+                        base: capture.base.clone(),
+                        changed,
+                    });
+                }
+                let index = self.layout.scratch(&repo.project);
+                let git = |operation| self.git.in_vault(&vault, operation).index(index.path());
+                git("read the base")
+                    .args(["read-tree", capture.base.as_str()])
+                    .run_expecting_success()?;
+                git("select the captured paths")
+                    .args(["update-index", "-z", "--index-info"])
+                    .input(info)
+                    .run_expecting_success()?;
+                let tree = git("write the captured tree")
+                    .arg("write-tree")
+                    .run_for_object()?;
+                let commit = self.commit_tree(&vault, &tree, &[&capture.base], authorship)?;
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                Ok(Capture {
+                    commit,
+                    base: capture.base.clone(),
+                    changed,
+                })
+            })
+    }
+
+    fn changed_files(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        with_lines: bool,
+    ) -> Result<Vec<FileChange>, GitError> {
+        let vault = self.vault_with(repo, &capture.commit)?;
+        let entries = self.diff_entries(&vault, &capture.base, &capture.commit)?;
+        let mut line_groups = if with_lines {
+            self.added_lines(&vault, capture)?.into_iter()
+        } else {
+            vec![].into_iter()
+        };
+        let mut changes = Vec::new();
+        for entry in entries {
+            let mut added_lines = line_groups.next().unwrap_or_default();
+            if entry.status == b'T' {
+                // If a path changes its type (for example from a file to a link), git prints two
+                // parts for this path in the patch: a deletion and an addition.
+                added_lines = line_groups.next().unwrap_or_default();
+            }
+            changes.push(FileChange {
+                path: path_to_text(&entry.path),
+                is_new: entry.status == b'A',
+                added_lines,
+            });
+        }
+        changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(changes)
+    }
 }
 
 impl GitAdapter {
@@ -83,103 +269,6 @@ impl GitAdapter {
         Ok(paths)
     }
 
-    /// Creates a commit with only those changes of a capture that are in `paths`, and points the
-    /// attempt's ref to this commit.
-    pub(crate) fn restrict_capture(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        (capture, paths): (&Capture, &[String]),
-        authorship: &Authorship,
-    ) -> Result<Capture, GitError> {
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let vault = self.vault_with(repo, &capture.commit)?;
-                let mut info = Vec::new();
-                let mut changed = Vec::new();
-                for entry in self.diff_entries(&vault, &capture.base, &capture.commit)? {
-                    let name = path_to_text(&entry.path);
-                    if paths.contains(&name) {
-                        // For a deleted path, `new_mode` is 0. An entry with mode 0 removes the
-                        // path from the index.
-                        info.extend(
-                            [
-                                &entry.new_mode,
-                                &b" "[..],
-                                &entry.new_id,
-                                b"\t",
-                                &entry.path,
-                                b"\0",
-                            ]
-                            .concat(),
-                        );
-                        changed.push(name);
-                    }
-                }
-                changed.sort_unstable();
-                if changed.is_empty() {
-                    return Ok(Capture {
-                        commit: capture.base.clone(),
-                        base: capture.base.clone(),
-                        changed,
-                    });
-                }
-                let index = self.layout.scratch(&repo.project);
-                let git = |operation| self.git.in_vault(&vault, operation).index(index.path());
-                git("read the base")
-                    .args(["read-tree", capture.base.as_str()])
-                    .run_expecting_success()?;
-                git("select the captured paths")
-                    .args(["update-index", "-z", "--index-info"])
-                    .input(info)
-                    .run_expecting_success()?;
-                let tree = git("write the captured tree")
-                    .arg("write-tree")
-                    .run_for_object()?;
-                let commit = self.commit_tree(&vault, &tree, &[&capture.base], authorship)?;
-                disk::sync_objects(&vault)?;
-                self.pin(&vault, attempt, &commit)?;
-                Ok(Capture {
-                    commit,
-                    base: capture.base.clone(),
-                    changed,
-                })
-            })
-    }
-
-    /// Returns the changes in a capture (a commit that stores an attempt's work), sorted by path.
-    /// Includes the added lines if `with_lines` is set.
-    pub(crate) fn captured_changes(
-        &self,
-        repo: &ProjectRepo,
-        capture: &Capture,
-        with_lines: bool,
-    ) -> Result<Vec<FileChange>, GitError> {
-        let vault = self.vault_with(repo, &capture.commit)?;
-        let entries = self.diff_entries(&vault, &capture.base, &capture.commit)?;
-        let mut line_groups = if with_lines {
-            self.added_lines(&vault, capture)?.into_iter()
-        } else {
-            vec![].into_iter()
-        };
-        let mut changes = Vec::new();
-        for entry in entries {
-            let mut added_lines = line_groups.next().unwrap_or_default();
-            if entry.status == b'T' {
-                // If a path changes its type (for example from a file to a link), git prints two
-                // parts for this path in the patch: a deletion and an addition.
-                added_lines = line_groups.next().unwrap_or_default();
-            }
-            changes.push(FileChange {
-                path: path_to_text(&entry.path),
-                is_new: entry.status == b'A',
-                added_lines,
-            });
-        }
-        changes.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-        Ok(changes)
-    }
-
     /// Returns the lines that a capture added, as one list for each part of git's patch. The parts
     /// of the patch are in the same order as the paths in git's raw diff.
     fn added_lines(
@@ -219,75 +308,5 @@ impl GitAdapter {
             }
         }
         Ok(parts)
-    }
-
-    /// Returns whether git ignores the path in the user's checkout.
-    pub(crate) fn is_ignored_in_checkout(
-        &self,
-        repo: &ProjectRepo,
-        path: &str,
-    ) -> Result<bool, GitError> {
-        const OPERATION: &str = "find out which files are ignored";
-        let user = self.discover_at(&repo.path)?;
-        if user.is_bare {
-            return Ok(false);
-        }
-        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
-        let input = format!("./{path}\0").into_bytes();
-        let output = self
-            .git
-            .in_checkout(&user.top, OPERATION)
-            .args(["check-ignore", "-z", "--stdin"])
-            .input(input)
-            .run()?;
-        match output.status {
-            Some(0) => Ok(true),
-            Some(1) => Ok(false),
-            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
-        }
-    }
-
-    /// Returns the paths in the user's checkout that have local changes or are new. Each path comes
-    /// with a text that changes whenever the file is written.
-    pub(crate) fn read_checkout_marks(
-        &self,
-        repo: &ProjectRepo,
-    ) -> Result<Vec<(String, String)>, GitError> {
-        let user = self.discover_at(&repo.path)?;
-        if user.is_bare {
-            return Ok(vec![]);
-        }
-        let output = self
-            .git
-            .in_checkout(&user.top, "read the state of the checkout")
-            .args([
-                "status",
-                "--porcelain=v1",
-                "-z",
-                "--untracked-files=normal",
-                "--no-renames",
-            ])
-            .arg("--ignore-submodules=all")
-            .run_expecting_success()?;
-        let mark = |entry: Vec<u8>| {
-            let (state, path) = entry.split_at_checked(3)?;
-            let metadata = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
-            let stamp = metadata.map(|metadata| {
-                (
-                    metadata.size(),
-                    metadata.mtime(),
-                    metadata.mtime_nsec(),
-                    metadata.ino(),
-                )
-            });
-            Some((
-                path_to_text(path),
-                format!("{}{stamp:?}", path_to_text(state)),
-            ))
-        };
-        Ok(split_nul(&output.stdout)
-            .into_iter()
-            .filter_map(mark)
-            .collect())
     }
 }

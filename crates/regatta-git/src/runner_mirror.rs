@@ -8,10 +8,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{GitError, GitRemote, ProjectRepo, attempt_of_keep_ref};
+use regatta_core::ids::{AttemptId, CommitId, ProjectName};
+use regatta_engine::ports::git::{
+    GitError, GitRemote, MirrorGit, ProjectRepo, attempt_of_keep_ref,
+};
 
 use crate::layout::LockKey;
 use crate::submodules::{Submodule, module_ref};
@@ -21,10 +23,12 @@ use crate::{GitAdapter, disk, errors};
 /// The ref that names the newest fetched commit of the server's trunk.
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
-impl GitAdapter {
-    /// Creates or updates the mirror and the vault (Regatta's own repository) of a project with the
-    /// data from the server.
-    pub(crate) fn fetch_mirror(
+impl MirrorGit for GitAdapter {
+    fn mirror_path(&self, project: &ProjectName) -> PathBuf {
+        self.layout.mirror(project)
+    }
+
+    fn fetch_project(
         &self,
         repo: &ProjectRepo,
         from: &GitRemote,
@@ -64,6 +68,90 @@ impl GitAdapter {
             })
     }
 
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
+        const OPERATION: &str = "push work to the server";
+        check_remote_address(to)?;
+        let vault = self.vault(repo)?;
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=%(objectname):%(refname)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
+        // The commits are pushed by their ids, because another thread could move a ref in the
+        // meantime.
+        let kept: Vec<&str> = listed
+            .lines()
+            .filter(|line| {
+                line.split_once(':')
+                    .is_some_and(|(_, name)| attempt_of_keep_ref(name) == Some(attempt))
+            })
+            .collect();
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let mut call = self
+            .git
+            .in_vault_online(&vault, to, OPERATION)
+            .args(ATOMIC_PUSH_OPTIONS)
+            .arg(&to.url);
+        // The refs on the server may be moved by force, because the server protects the old commit
+        // of each ref with another ref.
+        call = kept
+            .iter()
+            .fold(call, |call, commit| call.arg(format!("+{commit}")));
+        let output = call.run()?;
+        if output.status == Some(0) {
+            return Ok(());
+        }
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let refused = printed
+            .lines()
+            .find(|line| line.starts_with("!\t") && line.contains("[remote rejected]"));
+        Err(match refused {
+            Some(line) => errors::push_refused(attempt, line),
+            None => errors::remote_failed(OPERATION, &to.url, &output.stderr),
+        })
+    }
+
+    fn forget_attempt(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<(), GitError> {
+        // On a runner, the server has stored the pushed work. On any other machine, only these refs
+        // protect the work (invariant Q3), so refuse unless the repository is a runner's mirror.
+        if repo.path != self.layout.mirror(&repo.project) {
+            return Err(errors::not_a_mirror(&repo.path));
+        }
+        let vault = self.vault(repo)?;
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=%(objectname) %(refname)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
+        let is_own = |name: &str| attempt_of_keep_ref(name) == Some(attempt);
+        let deletions: String = listed
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter(|(_, name)| is_own(name))
+            .map(|(id, name)| format!("delete {name} {id}\n"))
+            .collect();
+        if deletions.is_empty() {
+            Ok(())
+        } else {
+            self.update_refs(&vault, deletions)
+        }
+    }
+}
+
+impl GitAdapter {
     /// Fetches the commits of the submodules that `commit` contains, if the server has these
     /// commits.
     fn fetch_submodule_commits(
@@ -218,96 +306,6 @@ impl GitAdapter {
         let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
         disk::write_synced(&info.join("alternates"), objects.as_bytes())?;
         disk::rename_synced(&temporary, mirror)
-    }
-
-    /// Deletes the refs of an attempt whose work was pushed to the server. The vault (Regatta's own
-    /// repository) keeps the objects.
-    pub(crate) fn delete_pushed_keep_refs(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-    ) -> Result<(), GitError> {
-        // On a runner, the server has stored the pushed work. On any other machine, only these refs
-        // protect the work (invariant Q3), so refuse unless the repository is a runner's mirror.
-        if repo.path != self.layout.mirror(&repo.project) {
-            return Err(errors::not_a_mirror(&repo.path));
-        }
-        let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list the refs of stored work");
-        let listed = listed
-            .args([
-                "for-each-ref",
-                "--format=%(objectname) %(refname)",
-                "refs/regatta/keep/",
-            ])
-            .run_for_line()?;
-        let is_own = |name: &str| attempt_of_keep_ref(name) == Some(attempt);
-        let deletions: String = listed
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .filter(|(_, name)| is_own(name))
-            .map(|(id, name)| format!("delete {name} {id}\n"))
-            .collect();
-        if deletions.is_empty() {
-            Ok(())
-        } else {
-            self.update_refs(&vault, deletions)
-        }
-    }
-
-    /// Pushes all stored commits of an attempt's work to the server. The server stores either all
-    /// of these commits or none.
-    pub(crate) fn push_kept_commits(
-        &self,
-        repo: &ProjectRepo,
-        to: &GitRemote,
-        attempt: AttemptId,
-    ) -> Result<(), GitError> {
-        const OPERATION: &str = "push work to the server";
-        check_remote_address(to)?;
-        let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list the refs of stored work");
-        let listed = listed
-            .args([
-                "for-each-ref",
-                "--format=%(objectname):%(refname)",
-                "refs/regatta/keep/",
-            ])
-            .run_for_line()?;
-        // The commits are pushed by their ids, because another thread could move a ref in the
-        // meantime.
-        let kept: Vec<&str> = listed
-            .lines()
-            .filter(|line| {
-                line.split_once(':')
-                    .is_some_and(|(_, name)| attempt_of_keep_ref(name) == Some(attempt))
-            })
-            .collect();
-        if kept.is_empty() {
-            return Ok(());
-        }
-        let mut call = self
-            .git
-            .in_vault_online(&vault, to, OPERATION)
-            .args(ATOMIC_PUSH_OPTIONS)
-            .arg(&to.url);
-        // The refs on the server may be moved by force, because the server protects the old commit
-        // of each ref with another ref.
-        call = kept
-            .iter()
-            .fold(call, |call, commit| call.arg(format!("+{commit}")));
-        let output = call.run()?;
-        if output.status == Some(0) {
-            return Ok(());
-        }
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let refused = printed
-            .lines()
-            .find(|line| line.starts_with("!\t") && line.contains("[remote rejected]"));
-        Err(match refused {
-            Some(line) => errors::push_refused(attempt, line),
-            None => errors::remote_failed(OPERATION, &to.url, &output.stderr),
-        })
     }
 }
 

@@ -18,13 +18,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
-use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Capture, GitError, GitHttpRequest, GitService, ProjectRepo};
+use regatta_core::ids::CommitId;
+use regatta_engine::ports::git::{
+    GitError, GitHttpRequest, GitService, PeerStreams, ProjectRepo, ServeGit,
+};
 
 use crate::git_command::GitCommand;
-use crate::git_stream::PeerStreams;
 use crate::pktline::{PushHead, append_line};
-use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, errors};
 
 /// The largest size of a fetch request in bytes. A fetch request contains the ids of wanted and
@@ -70,9 +70,8 @@ const CONTENT_CHECKS: [&str; 12] = [
     "gitattributesLineLength",
 ];
 
-impl GitAdapter {
-    /// Answers the first request of a fetch or a push with the refs that the client may see.
-    pub(crate) fn advertise_refs(
+impl ServeGit for GitAdapter {
+    fn advertise(
         &self,
         repo: &ProjectRepo,
         http_request: &GitHttpRequest<'_>,
@@ -109,8 +108,7 @@ impl GitAdapter {
         Ok(answer)
     }
 
-    /// Answers the second request of a fetch or a push, which transfers the data.
-    pub(crate) fn serve_request(
+    fn serve(
         &self,
         repo: &ProjectRepo,
         http_request: &GitHttpRequest<'_>,
@@ -142,7 +140,9 @@ impl GitAdapter {
             }
         }
     }
+}
 
+impl GitAdapter {
     /// Accepts a push. Refuses the whole push if it names a ref that the client may not write.
     fn receive_push(
         &self,
@@ -305,33 +305,6 @@ impl GitAdapter {
             .filter(|name| may_write(name))
             .map(str::to_owned)
             .collect())
-    }
-
-    /// Returns the newest stored commit of an attempt's work, or `None` if no work is stored.
-    pub(crate) fn last_capture(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-    ) -> Result<Option<Capture>, GitError> {
-        let vault = self.vault(repo)?;
-        let Some(commit) =
-            self.find_object(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))?
-        else {
-            return Ok(None);
-        };
-        let parents = self
-            .with_object_store(&vault, |odb| odb.commit(&commit))?
-            .parents;
-        let base = parents
-            .into_iter()
-            .next()
-            .ok_or_else(|| errors::no_such_commit(&commit))?;
-        let changed = self.paths_between(&vault, &base, &commit)?;
-        Ok(Some(Capture {
-            commit,
-            base,
-            changed,
-        }))
     }
 }
 

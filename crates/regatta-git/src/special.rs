@@ -1,11 +1,9 @@
 //! Finds changed paths that are not plain files, such as links and submodules. The module `guard`
 //! of `regatta_core` decides which of these changes may land.
 
-use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
-use regatta_engine::ports::git::{GitError, ProjectRepo};
+use regatta_engine::ports::git::GitError;
 
-use crate::GitAdapter;
 use crate::git_command::path_to_text;
 use crate::object_store::{GITLINK, ObjectStore};
 use crate::tree_diff::{TreeDiff, TreeFile};
@@ -43,23 +41,6 @@ fn file_kind(file: &TreeFile) -> FileKind {
         GITLINK => FileKind::Submodule,
         mode if mode & 0o111 != 0 => FileKind::Executable,
         _ => FileKind::Plain,
-    }
-}
-
-impl GitAdapter {
-    pub(crate) fn special_between(
-        &self,
-        repo: &ProjectRepo,
-        base: &CommitId,
-        commit: &CommitId,
-    ) -> Result<Vec<SpecialFile>, GitError> {
-        self.vault_with(repo, base)?;
-        let vault = self.vault_with(repo, commit)?;
-        self.with_object_store(&vault, |odb| {
-            let (old, new) = (odb.commit(base)?.tree, odb.commit(commit)?.tree);
-            let difference = TreeDiff::between(odb, Some(&old), &new)?;
-            special_files(odb, &difference)
-        })
     }
 }
 

@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use regatta_core::ids::{CommitId, ProjectName};
-use regatta_engine::ports::git::{GitError, ProjectRepo};
+use regatta_engine::ports::git::{CopiedFiles, GitError, ProjectRepo, StagingGit};
 
 use crate::git_command::path_from_bytes;
 use crate::gitdir::{self, HeadTarget};
@@ -116,15 +116,8 @@ impl StagedFileStamp {
     }
 }
 
-impl GitAdapter {
-    /// Checks out exactly `commit` into the staging directory (in which merged work is checked)
-    /// with the number `slot`. Returns the path of the directory.
-    pub(crate) fn stage_commit(
-        &self,
-        repo: &ProjectRepo,
-        slot: u32,
-        commit: &CommitId,
-    ) -> Result<PathBuf, GitError> {
+impl StagingGit for GitAdapter {
+    fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.locks
             .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
                 let vault = self.vault_with(repo, commit)?;
@@ -169,6 +162,58 @@ impl GitAdapter {
             })
     }
 
+    fn prepare_staging(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
+        if repo.workspace.copy.is_empty() {
+            return Ok(CopiedFiles::default());
+        }
+        self.locks
+            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                let vault = self.vault(repo)?;
+                let staging_dir = self.layout.staging(&repo.project, slot);
+                let Some((mut source, items, mut copied)) =
+                    self.files_to_copy(repo, &vault, commit)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                source.copy_all(&items, &staging_dir, &mut copied)?;
+                Ok(copied)
+            })
+    }
+
+    fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
+        let slots = self.layout.staging(&repo.project, from);
+        let Some(dir) = slots.parent() else {
+            return Ok(());
+        };
+        let entries = match fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(cause) => return Err(errors::io_error("read the directory", dir, &cause)),
+        };
+        let numbers = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        for slot in numbers.filter(|number| *number >= from).collect::<Vec<_>>() {
+            self.locks
+                .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                    self.slots
+                        .0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&(repo.project.clone(), slot));
+                    disk::remove_tree(&self.layout.staging(&repo.project, slot))
+                })?;
+        }
+        Ok(())
+    }
+}
+
+impl GitAdapter {
     /// Checks the commit out into an empty directory. Returns the directory's content, or `None` if
     /// the directory cannot be updated file by file later.
     fn stage_from_scratch(
@@ -217,35 +262,6 @@ impl GitAdapter {
                 files: staged_files,
             }))
         })
-    }
-
-    /// Removes the staging directories (in which merged work is checked) whose number is `from` or
-    /// higher.
-    pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
-        let slots = self.layout.staging(&repo.project, from);
-        let Some(dir) = slots.parent() else {
-            return Ok(());
-        };
-        let entries = match fs::read_dir(dir) {
-            Ok(entries) => entries,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(cause) => return Err(errors::io_error("read the directory", dir, &cause)),
-        };
-        let numbers = entries
-            .flatten()
-            .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        for slot in numbers.filter(|number| *number >= from).collect::<Vec<_>>() {
-            self.locks
-                .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
-                    self.slots
-                        .0
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .remove(&(repo.project.clone(), slot));
-                    disk::remove_tree(&self.layout.staging(&repo.project, slot))
-                })?;
-        }
-        Ok(())
     }
 }
 

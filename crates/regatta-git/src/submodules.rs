@@ -400,54 +400,9 @@ impl GitAdapter {
             .is_some_and(|(_, value)| value == "always"))
     }
 
-    /// Lists the submodules that the change from `base` to `commit` sets to an unpublished commit.
-    /// A commit is unpublished if no known branch or tag of the submodule's remote contains it.
-    pub(crate) fn unpublished_submodules_between(
-        &self,
-        repo: &ProjectRepo,
-        base: &CommitId,
-        commit: &CommitId,
-    ) -> Result<Vec<String>, GitError> {
-        self.vault_with(repo, base)?;
-        let vault = self.vault_with(repo, commit)?;
-        let moved = self.moved_submodules(&vault, Some(base), commit)?;
-        if moved.is_empty() {
-            return Ok(vec![]);
-        }
-        let (mut unpublished, mut seen) = (Vec::new(), HashSet::new());
-        let mut pending = vec![(
-            Vec::new(),
-            UserCopies::of_project(&self.discover_at(&repo.path)?),
-            moved,
-        )];
-        while let Some((prefix, parent_copies, moved)) = pending.pop() {
-            for (old, Submodule { path, commit, name }) in moved {
-                let copies = parent_copies.of_submodule(&path, name.as_deref());
-                if !seen.insert(commit.clone()) || self.is_published(&vault, &copies, &commit)? {
-                    continue;
-                }
-                self.copy_to_user(&vault, &copies, &commit);
-                let path = [prefix.as_slice(), &path].concat();
-                unpublished.push(path_to_text(&path));
-                let find_commit =
-                    |commit: &CommitId| self.find_object(&vault, &format!("{commit}^{{commit}}"));
-                if find_commit(&commit)?.is_some() {
-                    let old = match old {
-                        Some(old) if find_commit(&old)?.is_some() => Some(old),
-                        _ => None,
-                    };
-                    let nested = self.moved_submodules(&vault, old.as_ref(), &commit)?;
-                    pending.push(([path.as_slice(), b"/"].concat(), copies, nested));
-                }
-            }
-        }
-        unpublished.sort();
-        Ok(unpublished)
-    }
-
     /// Lists the submodules for which the commits `old` and `new` of the project name different
     /// commits. Returns each submodule with the commit that `old` names.
-    fn moved_submodules(
+    pub(crate) fn moved_submodules(
         &self,
         vault: &Path,
         old: Option<&CommitId>,
@@ -485,7 +440,7 @@ impl GitAdapter {
     }
 
     /// Returns whether a known branch or tag of the submodule's remote contains the commit.
-    fn is_published(
+    pub(crate) fn is_published(
         &self,
         vault: &Path,
         copies: &UserCopies,
@@ -553,7 +508,7 @@ impl GitAdapter {
     /// Copies a commit of a submodule from the vault (Regatta's own repository) into the user's
     /// copy of the submodule, so that a person can push the commit from there. If this fails, only
     /// writes a log line.
-    fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
+    pub(crate) fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
         let Some(copy) = copies.git_dirs.first() else {
             return;
         };

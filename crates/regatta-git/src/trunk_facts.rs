@@ -6,7 +6,7 @@ use std::path::Path;
 
 use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen};
-use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkFacts};
+use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkFacts, TrunkGit, UnreleasedCommit};
 
 use crate::git_command::path_to_text;
 use crate::{GitAdapter, errors};
@@ -19,41 +19,122 @@ const MAX_REPLACEMENTS: usize = 100;
 /// one task) is searched. Older commits are not searched.
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
-impl GitAdapter {
-    /// Returns the newest commit of the trunk whose message names `landing` in a trailer, following
-    /// first parents only. Only the last paragraph of a message is searched for trailers, so the
-    /// text of a task's description is never mistaken for a trailer.
-    pub(crate) fn landing_on_trunk(
-        &self,
-        repo: &ProjectRepo,
-        landing: LandingId,
-    ) -> Result<Option<CommitId>, GitError> {
-        const OPERATION: &str = "look for a landing on the trunk";
+impl TrunkGit for GitAdapter {
+    fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         let user = self.discover_at(&repo.path)?;
-        let tip = self.trunk_tip(&user, repo)?;
-        let listed = self
-            .git
-            .in_vault(&user.common_dir, OPERATION)
-            .args(["log", "--first-parent", "-z"])
-            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
-            .arg("--format=%H %(trailers:key=Regatta-Landing,valueonly,separator=%x20)")
-            .args(["--end-of-options", tip.as_str()])
-            .run_for_list()?;
-        let name = landing.to_string();
-        for line in listed.iter().map(|line| path_to_text(line)) {
-            let mut parts = line.split_whitespace();
-            let Some(commit) = parts.next() else { continue };
-            if parts.any(|part| part == name) {
-                return CommitId::new(commit)
-                    .map(Some)
-                    .map_err(|_| errors::unexpected(OPERATION));
-            }
-        }
-        Ok(None)
+        self.trunk_tip(&user, repo)
     }
 
-    /// Lists the commits after `from` and before `to`, following first parents only, oldest first.
-    pub(crate) fn first_parent_commits(
+    /// Returns the path of every file in the trunk's newest commit. In a path that is not UTF-8,
+    /// invalid bytes are replaced. A task's file patterns cannot match such a path.
+    fn paths_at_tip(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let list = self
+            .git
+            .in_vault(&user.common_dir, "list the trunk's files")
+            .args([
+                "ls-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--full-tree",
+                "--end-of-options",
+            ])
+            .arg(tip.as_str())
+            .run_for_list()?;
+        Ok(list.iter().map(|path| path_to_text(path)).collect())
+    }
+
+    fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
+        const OPERATION: &str = "compare the trunk with its upstream";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let output = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args([
+                "for-each-ref",
+                "--format=%(upstream:short)%00%(upstream:track,nobracket)",
+            ])
+            .arg(format!("refs/heads/{}", repo.trunk))
+            .run_for_line()?;
+        let (upstream, track) = output
+            .split_once('\0')
+            .ok_or_else(|| errors::unexpected(OPERATION))?;
+        let behind = track
+            .split(", ")
+            .find_map(|part| part.strip_prefix("behind ")?.parse().ok())
+            .unwrap_or(0);
+        Ok(TrunkFacts {
+            tip,
+            upstream: (!upstream.is_empty()).then(|| upstream.to_owned()),
+            commits_behind: behind,
+        })
+    }
+
+    fn contains(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        Ok(self.current_form_of(repo, tip, commit)?.is_some())
+    }
+
+    /// Returns those of `commits` that the history of `tip` does not contain. A commit also counts
+    /// as contained if the history contains a commit that replaced it in a rebase. Usually one call
+    /// of git suffices, because only commits that seem to be missing are examined one by one.
+    fn missing_commits(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
+        const OPERATION: &str = "look for landed commits in the trunk";
+        if commits.iter().all(|commit| commit == tip) {
+            return Ok(vec![]);
+        }
+        let user = self.discover_at(&repo.path)?;
+        let input: String = commits
+            .iter()
+            .map(|commit| format!("{commit}\n"))
+            .chain([format!("^{tip}\n")])
+            .collect();
+        let output = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["rev-list", "--stdin"])
+            .input(input.into())
+            .run()?;
+        let listed = path_to_text(&output.stdout);
+        let unreached: BTreeSet<&str> = listed.lines().collect();
+        // If one of the commits does not exist, git answers the whole query with an error. In this
+        // case every commit is examined separately.
+        let is_doubtful =
+            |commit: &CommitId| output.status != Some(0) || unreached.contains(commit.as_str());
+        let mut missing = Vec::new();
+        for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
+            if self.current_form_of(repo, tip, commit)?.is_none() {
+                missing.push(commit.clone());
+            }
+        }
+        Ok(missing)
+    }
+
+    fn current_commit_of(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        self.current_form_of(repo, &self.tip(repo)?, commit)
+    }
+
+    fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
+        self.is_ancestor(repo, &self.tip(repo)?, commit)
+    }
+
+    fn commits_between(
         &self,
         repo: &ProjectRepo,
         from: &CommitId,
@@ -81,10 +162,7 @@ impl GitAdapter {
             .map_err(|_| errors::unexpected(OPERATION))
     }
 
-    /// Compares the trunk with the commits that Regatta recorded as the trunk. Returns the commits
-    /// in the history of a recorded commit that the trunk lacks, and the commits that only the
-    /// trunk contains.
-    pub(crate) fn compare_trunk_commits(
+    fn compare_trunk(
         &self,
         repo: &ProjectRepo,
         recorded: &[CommitId],
@@ -114,6 +192,84 @@ impl GitAdapter {
         })
     }
 
+    /// Returns the newest commit of the trunk whose message names `landing` in a trailer, following
+    /// first parents only. Only the last paragraph of a message is searched for trailers, so the
+    /// text of a task's description is never mistaken for a trailer.
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
+        const OPERATION: &str = "look for a landing on the trunk";
+        let user = self.discover_at(&repo.path)?;
+        let tip = self.trunk_tip(&user, repo)?;
+        let listed = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["log", "--first-parent", "-z"])
+            .arg(format!("--max-count={MAX_SEARCHED_COMMITS}"))
+            .arg("--format=%H %(trailers:key=Regatta-Landing,valueonly,separator=%x20)")
+            .args(["--end-of-options", tip.as_str()])
+            .run_for_list()?;
+        let name = landing.to_string();
+        for line in listed.iter().map(|line| path_to_text(line)) {
+            let mut parts = line.split_whitespace();
+            let Some(commit) = parts.next() else { continue };
+            if parts.any(|part| part == name) {
+                return CommitId::new(commit)
+                    .map(Some)
+                    .map_err(|_| errors::unexpected(OPERATION));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the commits on the user's trunk after its last tag. If there is no tag, returns the
+    /// newest commits up to a limit.
+    fn unreleased_commits(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Vec<UnreleasedCommit>, GitError> {
+        const OPERATION: &str = "list the unreleased commits";
+        let user = self.discover_at(&repo.path)?;
+        let git = || self.git.in_vault(&user.common_dir, OPERATION);
+        // Git fails if the history has no tag. This case is not an error here, so the exit status
+        // is examined below.
+        let described = git()
+            .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
+            .run()?;
+        let tag = String::from_utf8_lossy(&described.stdout).trim().to_owned();
+        let log = git().args([
+            "log",
+            "-z",
+            "-n",
+            "2000",
+            "--format=%s%n%(trailers:key=Regatta-Task,valueonly)",
+        ]);
+        let log = log.arg("--end-of-options").arg(commit.as_str());
+        let log = if described.status == Some(0) {
+            log.arg(format!("^refs/tags/{tag}"))
+        } else {
+            log
+        };
+        let parse_entry = |entry: Vec<u8>| {
+            let text = path_to_text(&entry);
+            let mut lines = text.lines();
+            let subject = lines.next().unwrap_or_default().to_owned();
+            UnreleasedCommit {
+                subject,
+                task: lines
+                    .map(str::trim)
+                    .find(|line| !line.is_empty())
+                    .map(str::to_owned),
+            }
+        };
+        Ok(log.run_for_list()?.into_iter().map(parse_entry).collect())
+    }
+}
+
+impl GitAdapter {
     /// Returns the newest commit that the trunk and all recorded commits have in common.
     fn shared_base(
         &self,
@@ -197,56 +353,6 @@ impl GitAdapter {
         Ok(commits)
     }
 
-    /// Returns the path of every file in the trunk's newest commit. In a path that is not UTF-8,
-    /// invalid bytes are replaced. A task's file patterns cannot match such a path.
-    pub(crate) fn tip_paths(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
-        let user = self.discover_at(&repo.path)?;
-        let tip = self.trunk_tip(&user, repo)?;
-        let list = self
-            .git
-            .in_vault(&user.common_dir, "list the trunk's files")
-            .args([
-                "ls-tree",
-                "-r",
-                "--name-only",
-                "-z",
-                "--full-tree",
-                "--end-of-options",
-            ])
-            .arg(tip.as_str())
-            .run_for_list()?;
-        Ok(list.iter().map(|path| path_to_text(path)).collect())
-    }
-
-    /// Returns the trunk's newest commit and the state of the trunk's upstream branch that is known
-    /// on this machine. Fetches nothing.
-    pub(crate) fn read_trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
-        const OPERATION: &str = "compare the trunk with its upstream";
-        let user = self.discover_at(&repo.path)?;
-        let tip = self.trunk_tip(&user, repo)?;
-        let output = self
-            .git
-            .in_vault(&user.common_dir, OPERATION)
-            .args([
-                "for-each-ref",
-                "--format=%(upstream:short)%00%(upstream:track,nobracket)",
-            ])
-            .arg(format!("refs/heads/{}", repo.trunk))
-            .run_for_line()?;
-        let (upstream, track) = output
-            .split_once('\0')
-            .ok_or_else(|| errors::unexpected(OPERATION))?;
-        let behind = track
-            .split(", ")
-            .find_map(|part| part.strip_prefix("behind ")?.parse().ok())
-            .unwrap_or(0);
-        Ok(TrunkFacts {
-            tip,
-            upstream: (!upstream.is_empty()).then(|| upstream.to_owned()),
-            commits_behind: behind,
-        })
-    }
-
     /// Returns `commit` if the history of `tip` contains it. Otherwise returns the commit in the
     /// history of `tip` that replaced `commit` when the trunk was rebased onto a remote's trunk, or
     /// `None` if the history contains no such commit.
@@ -267,46 +373,6 @@ impl GitAdapter {
             }
         }
         Ok(None)
-    }
-
-    /// Returns those of `commits` that the history of `tip` does not contain. A commit also counts
-    /// as contained if the history contains a commit that replaced it in a rebase. Usually one call
-    /// of git suffices, because only commits that seem to be missing are examined one by one.
-    pub(crate) fn missing_from_history(
-        &self,
-        repo: &ProjectRepo,
-        tip: &CommitId,
-        commits: &[CommitId],
-    ) -> Result<Vec<CommitId>, GitError> {
-        const OPERATION: &str = "look for landed commits in the trunk";
-        if commits.iter().all(|commit| commit == tip) {
-            return Ok(vec![]);
-        }
-        let user = self.discover_at(&repo.path)?;
-        let input: String = commits
-            .iter()
-            .map(|commit| format!("{commit}\n"))
-            .chain([format!("^{tip}\n")])
-            .collect();
-        let output = self
-            .git
-            .in_vault(&user.common_dir, OPERATION)
-            .args(["rev-list", "--stdin"])
-            .input(input.into())
-            .run()?;
-        let listed = path_to_text(&output.stdout);
-        let unreached: BTreeSet<&str> = listed.lines().collect();
-        // If one of the commits does not exist, git answers the whole query with an error. In this
-        // case every commit is examined separately.
-        let is_doubtful =
-            |commit: &CommitId| output.status != Some(0) || unreached.contains(commit.as_str());
-        let mut missing = Vec::new();
-        for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
-            if self.current_form_of(repo, tip, commit)?.is_none() {
-                missing.push(commit.clone());
-            }
-        }
-        Ok(missing)
     }
 
     /// Returns whether the trunk's history up to `tip` contains `commit`. Returns `false` for a

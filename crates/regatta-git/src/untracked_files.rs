@@ -28,8 +28,6 @@ use regatta_engine::ports::git::{CopiedFiles, GitError, ProjectRepo};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
 use crate::git_command::{join_nul, path_from_bytes, path_to_text, split_nul};
-use crate::layout::LockKey;
-use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
 /// The largest number of files that are copied into one workspace. If more files match, a pattern
@@ -44,13 +42,13 @@ const MAX_EXCLUDED_PATHS: usize = 1_000;
 const MAX_NAMED_PATHS: usize = 20;
 
 /// A file or symbolic link to copy.
-enum CopyItem {
+pub(crate) enum CopyItem {
     File { path: Vec<u8>, size: u64 },
     Link { path: Vec<u8>, target: PathBuf },
 }
 
 impl CopyItem {
-    fn path(&self) -> &[u8] {
+    pub(crate) fn path(&self) -> &[u8] {
         match self {
             CopyItem::File { path, .. } | CopyItem::Link { path, .. } => path,
         }
@@ -58,78 +56,9 @@ impl CopyItem {
 }
 
 impl GitAdapter {
-    /// Copies the untracked files that the project's settings name into an attempt's workspace.
-    pub(crate) fn copy_into_workspace(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        manifest: &[PathPattern],
-    ) -> Result<CopiedFiles, GitError> {
-        if repo.workspace.copy.is_empty() {
-            return Ok(CopiedFiles::default());
-        }
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let vault = self.vault(repo)?;
-                let workspace = self.layout.workspace(&repo.project, attempt);
-                let base = self
-                    .find_object(&vault, &base_ref(attempt))?
-                    .filter(|_| disk::is_real_dir(&workspace));
-                let Some(base) = base else {
-                    return Err(errors::no_workspace(attempt, &workspace));
-                };
-                let Some((mut source, items, mut copied)) =
-                    self.files_to_copy(repo, &vault, &base)?
-                else {
-                    return Ok(CopiedFiles::default());
-                };
-                let paths = items.iter().map(|item| item.path().to_vec());
-                self.add_foreign_paths(repo, attempt, paths, manifest)?;
-                self.exclude_foreign_paths(repo, attempt, &workspace)?;
-                for item in &items {
-                    if !source.copy(item, &workspace)? && copied.skipped.len() < MAX_NAMED_PATHS {
-                        copied.skipped.push(path_to_text(item.path()));
-                    }
-                }
-                disk::remove_tree(&disk::hidden_sibling(&workspace, ".copy"))?;
-                Ok(copied)
-            })
-    }
-
-    /// Copies the untracked files that the project's settings name into a staging directory (in
-    /// which merged work is checked) that has `commit` checked out. When the staging directory is
-    /// used next, the copied files are removed.
-    pub(crate) fn copy_into_slot(
-        &self,
-        repo: &ProjectRepo,
-        slot: u32,
-        commit: &CommitId,
-    ) -> Result<CopiedFiles, GitError> {
-        if repo.workspace.copy.is_empty() {
-            return Ok(CopiedFiles::default());
-        }
-        self.locks
-            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
-                let vault = self.vault(repo)?;
-                let staging_dir = self.layout.staging(&repo.project, slot);
-                let Some((mut source, items, mut copied)) =
-                    self.files_to_copy(repo, &vault, commit)?
-                else {
-                    return Ok(CopiedFiles::default());
-                };
-                for item in &items {
-                    if !source.copy(item, &staging_dir)? && copied.skipped.len() < MAX_NAMED_PATHS {
-                        copied.skipped.push(path_to_text(item.path()));
-                    }
-                }
-                disk::remove_tree(&disk::hidden_sibling(&staging_dir, ".copy"))?;
-                Ok(copied)
-            })
-    }
-
     /// Returns the files to copy into a checkout of `base`, together with a reader of the user's
     /// checkout. Returns `None` if the user has no checkout.
-    fn files_to_copy(
+    pub(crate) fn files_to_copy(
         &self,
         repo: &ProjectRepo,
         vault: &Path,
@@ -210,7 +139,7 @@ impl GitAdapter {
 
     /// Adds paths to the list of the workspace's files that are not the agent's work. Leaves out
     /// paths that match `manifest`.
-    fn add_foreign_paths(
+    pub(crate) fn add_foreign_paths(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
@@ -257,7 +186,7 @@ impl GitAdapter {
 
     /// Writes the copied paths into the exclude file of the workspace's own git, so that the
     /// agent's `git status` does not list the copied files as new.
-    fn exclude_foreign_paths(
+    pub(crate) fn exclude_foreign_paths(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
@@ -287,33 +216,11 @@ impl GitAdapter {
         disk::write_unsynced(&temporary, &text)?;
         disk::rename_synced(&temporary, &info.join("exclude"))
     }
-
-    /// Records that a workspace is prepared. The files that were created in the workspace until now
-    /// do not count as the agent's work, except files that match `manifest`.
-    pub(crate) fn mark_workspace_ready(
-        &self,
-        repo: &ProjectRepo,
-        attempt: AttemptId,
-        manifest: &[PathPattern],
-    ) -> Result<(), GitError> {
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let tree = self.layout.workspace(&repo.project, attempt);
-                let vault = self.vault(repo)?;
-                let new_files = self.new_files(repo, attempt, &vault)?;
-                self.add_foreign_paths(repo, attempt, new_files.into_iter(), manifest)?;
-                self.exclude_foreign_paths(repo, attempt, &tree)?;
-                disk::sync_file_system(&tree)?;
-                let marker = self.layout.ready_marker(&repo.project, attempt);
-                disk::write_synced(&marker, b"")?;
-                marker.parent().map_or(Ok(()), disk::sync_dir)
-            })
-    }
 }
 
 /// Reads files from the user's checkout. Opens each directory on a path separately, so that no
 /// symbolic link is followed.
-struct CheckoutReader {
+pub(crate) struct CheckoutReader {
     top: PathBuf,
     fd: OwnedFd,
     /// The directory that was opened last. It stays open, because the paths are sorted and the next
@@ -395,6 +302,22 @@ impl CheckoutReader {
                 &cause,
             )),
         }
+    }
+
+    /// Copies files and links into the directory `tree`, and adds the paths that could not be copied
+    /// to `copied`.
+    pub(crate) fn copy_all(
+        &mut self,
+        items: &[CopyItem],
+        tree: &Path,
+        copied: &mut CopiedFiles,
+    ) -> Result<(), GitError> {
+        for item in items {
+            if !self.copy(item, tree)? && copied.skipped.len() < MAX_NAMED_PATHS {
+                copied.skipped.push(path_to_text(item.path()));
+            }
+        }
+        disk::remove_tree(&disk::hidden_sibling(tree, ".copy"))
     }
 
     /// Copies a file or link into the directory `tree`, unless something already exists at its

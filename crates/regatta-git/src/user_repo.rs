@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use regatta_core::ids::{BranchName, CommitId};
-use regatta_engine::ports::git::{GitError, ProjectRepo, RepoFacts};
+use regatta_engine::ports::git::{CheckoutGit, GitError, ProjectRepo, RepoFacts};
 
-use crate::git_command::{GitOutput, path_to_text};
+use crate::git_command::{GitOutput, path_from_bytes, path_to_text, split_nul};
 use crate::{GitAdapter, errors};
 
 const MAX_NAMED_DIRTY_FILES: usize = 10;
@@ -43,10 +43,8 @@ pub(crate) struct ModifiedFile {
     pub(crate) is_unmerged: bool,
 }
 
-impl GitAdapter {
-    /// Reads the facts about the repository that contains `path`. A user sees these facts before
-    /// the repository becomes a project.
-    pub(crate) fn repo_facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
+impl CheckoutGit for GitAdapter {
+    fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         let user = self.discover(path, false)?;
         let head = self.head_branch(&user)?;
         let has_commit = self
@@ -82,6 +80,109 @@ impl GitAdapter {
         })
     }
 
+    fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError> {
+        const OPERATION: &str = "find out which files are ignored";
+        let user = self.discover_at(&repo.path)?;
+        if user.is_bare {
+            return Ok(false);
+        }
+        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
+        let input = format!("./{path}\0").into_bytes();
+        let output = self
+            .git
+            .in_checkout(&user.top, OPERATION)
+            .args(["check-ignore", "-z", "--stdin"])
+            .input(input)
+            .run()?;
+        match output.status {
+            Some(0) => Ok(true),
+            Some(1) => Ok(false),
+            _ => Err(errors::git_failed(OPERATION, &output.stderr)),
+        }
+    }
+
+    /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
+    /// `committed` is the content that the file should have.
+    ///
+    /// A staged change does not count. Whenever work lands, the index is older than the trunk for a
+    /// moment, which looks like a staged change.
+    fn is_edited(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+        committed: &[u8],
+    ) -> Result<bool, GitError> {
+        const OPERATION: &str = "look for an edit in the checkout";
+        match fs::read(repo.path.join(path)) {
+            Ok(saved) if saved != committed => {}
+            _ => return Ok(false),
+        }
+        let head = self
+            .git
+            .in_checkout(&repo.path, OPERATION)
+            .args(["symbolic-ref", "--quiet", "HEAD"])
+            .run()?;
+        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk)
+        {
+            return Ok(false);
+        }
+        let listed = self.git.in_checkout(&repo.path, OPERATION).args([
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--untracked-files=no",
+            "--no-renames",
+            "--",
+            path,
+        ]);
+        // In git's short status, the second letter describes the file in the working tree.
+        Ok(listed
+            .run_for_list()?
+            .iter()
+            .any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
+    }
+
+    fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError> {
+        let user = self.discover_at(&repo.path)?;
+        if user.is_bare {
+            return Ok(vec![]);
+        }
+        let output = self
+            .git
+            .in_checkout(&user.top, "read the state of the checkout")
+            .args([
+                "status",
+                "--porcelain=v1",
+                "-z",
+                "--untracked-files=normal",
+                "--no-renames",
+            ])
+            .arg("--ignore-submodules=all")
+            .run_expecting_success()?;
+        let mark = |entry: Vec<u8>| {
+            let (state, path) = entry.split_at_checked(3)?;
+            let metadata = std::fs::symlink_metadata(user.top.join(path_from_bytes(path))).ok();
+            let stamp = metadata.map(|metadata| {
+                (
+                    metadata.size(),
+                    metadata.mtime(),
+                    metadata.mtime_nsec(),
+                    metadata.ino(),
+                )
+            });
+            Some((
+                path_to_text(path),
+                format!("{}{stamp:?}", path_to_text(state)),
+            ))
+        };
+        Ok(split_nul(&output.stdout)
+            .into_iter()
+            .filter_map(mark)
+            .collect())
+    }
+}
+
+impl GitAdapter {
     /// Returns whether a `.gitattributes` file in the checkout assigns files to Git LFS.
     fn uses_lfs(&self, user: &UserRepo) -> Result<bool, GitError> {
         if user.is_bare {
@@ -228,47 +329,6 @@ impl GitAdapter {
             }
             None => Err(errors::no_such_branch(&repo.trunk, &user.top)),
         }
-    }
-
-    /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
-    /// `committed` is the content that the file should have.
-    ///
-    /// A staged change does not count. Whenever work lands, the index is older than the trunk for a
-    /// moment, which looks like a staged change.
-    pub(crate) fn has_unstaged_edit(
-        &self,
-        repo: &ProjectRepo,
-        path: &str,
-        committed: &[u8],
-    ) -> Result<bool, GitError> {
-        const OPERATION: &str = "look for an edit in the checkout";
-        match fs::read(repo.path.join(path)) {
-            Ok(saved) if saved != committed => {}
-            _ => return Ok(false),
-        }
-        let head = self
-            .git
-            .in_checkout(&repo.path, OPERATION)
-            .args(["symbolic-ref", "--quiet", "HEAD"])
-            .run()?;
-        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk)
-        {
-            return Ok(false);
-        }
-        let listed = self.git.in_checkout(&repo.path, OPERATION).args([
-            "status",
-            "--porcelain=v1",
-            "-z",
-            "--untracked-files=no",
-            "--no-renames",
-            "--",
-            path,
-        ]);
-        // In git's short status, the second letter describes the file in the working tree.
-        Ok(listed
-            .run_for_list()?
-            .iter()
-            .any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
     }
 
     /// Returns the tracked files of a checkout that differ from HEAD or from the index.

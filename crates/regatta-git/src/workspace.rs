@@ -6,10 +6,13 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
-use regatta_engine::ports::git::{GitError, ProjectRepo, ReachabilityProof, Workspace};
+use regatta_core::pattern::PathPattern;
+use regatta_engine::ports::git::{
+    CopiedFiles, GitError, ProjectRepo, ReachabilityProof, Workspace, WorkspaceGit,
+};
 
 use crate::gitdir::{self, HeadTarget, SparseDirs};
 use crate::layout::LockKey;
@@ -25,6 +28,118 @@ pub(crate) struct NewTree<'a> {
     pub(crate) index: &'a Path,
     /// The directories to check out. `None` means all directories.
     pub(crate) sparse: Option<&'a SparseDirs>,
+}
+
+impl WorkspaceGit for GitAdapter {
+    fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf {
+        self.layout.workspace(&repo.project, attempt)
+    }
+
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError> {
+        self.make_workspace(repo, attempt, branch, || self.refresh_trunk(repo))
+    }
+
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError> {
+        if repo.workspace.copy.is_empty() {
+            return Ok(CopiedFiles::default());
+        }
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let workspace = self.layout.workspace(&repo.project, attempt);
+                let base = self
+                    .find_object(&vault, &base_ref(attempt))?
+                    .filter(|_| disk::is_real_dir(&workspace));
+                let Some(base) = base else {
+                    return Err(errors::no_workspace(attempt, &workspace));
+                };
+                let Some((mut source, items, mut copied)) =
+                    self.files_to_copy(repo, &vault, &base)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                let paths = items.iter().map(|item| item.path().to_vec());
+                self.add_foreign_paths(repo, attempt, paths, manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &workspace)?;
+                source.copy_all(&items, &workspace, &mut copied)?;
+                Ok(copied)
+            })
+    }
+
+    fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool {
+        self.layout.ready_marker(&repo.project, attempt).exists()
+    }
+
+    fn mark_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let tree = self.layout.workspace(&repo.project, attempt);
+                let vault = self.vault(repo)?;
+                let new_files = self.new_files(repo, attempt, &vault)?;
+                self.add_foreign_paths(repo, attempt, new_files.into_iter(), manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &tree)?;
+                disk::sync_file_system(&tree)?;
+                let marker = self.layout.ready_marker(&repo.project, attempt);
+                disk::write_synced(&marker, b"")?;
+                marker.parent().map_or(Ok(()), disk::sync_dir)
+            })
+    }
+
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
+        let attempt = proof.attempt();
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let path = self.layout.workspace(&repo.project, attempt);
+                let [removed_dir, new_dir, copy_part] =
+                    [".gone", ".new", ".copy"].map(|suffix| disk::hidden_sibling(&path, suffix));
+                disk::remove_tree(&removed_dir)?;
+                let vault = self.layout.vault(&repo.project);
+                let base = if vault.is_dir() {
+                    self.find_object(&vault, &base_ref(attempt))?
+                } else {
+                    None
+                };
+                if disk::is_occupied(&path) {
+                    // Rename the directory first, so that it no longer counts as a workspace while
+                    // it is being removed.
+                    disk::rename_synced(&path, &removed_dir)?;
+                    if let Some(base) = &base {
+                        // A directory that is kept for reuse only saves time later, so a failure
+                        // here must not prevent the removal of the workspace.
+                        let _pooled = self.pool_workspace(repo, attempt, &removed_dir, base);
+                    }
+                }
+                for leftover in [removed_dir, new_dir, copy_part] {
+                    disk::remove_tree(&leftover)?;
+                }
+                self.delete_workspace_records(repo, attempt)?;
+                self.discard_measurement(repo);
+                if base.is_some() {
+                    self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
+                    self.delete_fixup_ref(&vault, attempt)?;
+                }
+                Ok(())
+            })
+    }
 }
 
 impl GitAdapter {
@@ -198,47 +313,5 @@ impl GitAdapter {
         } else {
             Err(errors::isolation_failed(dir))
         }
-    }
-
-    /// Removes a workspace, or keeps its directory for reuse.
-    pub(crate) fn destroy_workspace(
-        &self,
-        proof: &ReachabilityProof,
-        repo: &ProjectRepo,
-    ) -> Result<(), GitError> {
-        let attempt = proof.attempt();
-        self.locks
-            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-                let path = self.layout.workspace(&repo.project, attempt);
-                let [removed_dir, new_dir, copy_part] =
-                    [".gone", ".new", ".copy"].map(|suffix| disk::hidden_sibling(&path, suffix));
-                disk::remove_tree(&removed_dir)?;
-                let vault = self.layout.vault(&repo.project);
-                let base = if vault.is_dir() {
-                    self.find_object(&vault, &base_ref(attempt))?
-                } else {
-                    None
-                };
-                if disk::is_occupied(&path) {
-                    // Rename the directory first, so that it no longer counts as a workspace while
-                    // it is being removed.
-                    disk::rename_synced(&path, &removed_dir)?;
-                    if let Some(base) = &base {
-                        // A directory that is kept for reuse only saves time later, so a failure
-                        // here must not prevent the removal of the workspace.
-                        let _pooled = self.pool_workspace(repo, attempt, &removed_dir, base);
-                    }
-                }
-                for leftover in [removed_dir, new_dir, copy_part] {
-                    disk::remove_tree(&leftover)?;
-                }
-                self.delete_workspace_records(repo, attempt)?;
-                self.discard_measurement(repo);
-                if base.is_some() {
-                    self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
-                    self.delete_fixup_ref(&vault, attempt)?;
-                }
-                Ok(())
-            })
     }
 }

@@ -26,7 +26,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, CommitId, ProjectName};
-use regatta_engine::ports::git::{DiskUse, GitError, ProjectRepo};
+use regatta_engine::ports::git::{DiskGit, DiskUse, GitError, ProjectRepo};
 
 use crate::gitdir::SparseDirs;
 use crate::layout::LockKey;
@@ -68,6 +68,60 @@ impl TrackedPaths {
             }
         }
         TrackedPaths { files, dirs }
+    }
+}
+
+impl DiskGit for GitAdapter {
+    fn free_disk_mb(&self) -> Option<u64> {
+        self.layout.free_mb()
+    }
+
+    /// Measures the disk space of a project's workspaces. If the last measurement was slow, returns
+    /// its result again for some time. At most a twentieth of the time is spent on measuring,
+    /// because the workspaces may contain millions of files.
+    fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
+        let measurements = || {
+            self.pool_state
+                .measured
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some((measured_at, took, used)) = measurements().get(&repo.project).copied()
+            && measured_at.elapsed() < took * 20
+        {
+            return Ok(used);
+        }
+        let began = Instant::now();
+        let live = disk::disk_size(&self.layout.workspaces(&repo.project));
+        let pooled = self.with_pool(repo, |pool| Ok(disk::disk_size(pool)))?;
+        let used = DiskUse {
+            live_bytes: live,
+            pooled_bytes: pooled,
+        };
+        measurements().insert(
+            repo.project.clone(),
+            (Instant::now(), began.elapsed(), used),
+        );
+        Ok(used)
+    }
+
+    fn shrink_pool(&self, repo: &ProjectRepo, max_bytes: u64) -> Result<(), GitError> {
+        self.discard_measurement(repo);
+        self.with_pool(repo, |pool| {
+            let mut remaining = disk::disk_size(pool);
+            for entry in pooled_workspaces(pool)? {
+                if remaining <= max_bytes {
+                    break;
+                }
+                remaining = remaining.saturating_sub(disk::disk_size(&entry));
+                // The directory first gets a name that starts with a dot, so that a half-deleted
+                // workspace is never taken from the pool.
+                let removed = disk::hidden_sibling(&entry, ".gone");
+                disk::rename_synced(&entry, &removed)?;
+                disk::remove_tree(&removed)?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -225,35 +279,6 @@ impl GitAdapter {
         Ok(moved.is_ok())
     }
 
-    /// Measures the disk space of a project's workspaces. If the last measurement was slow, returns
-    /// its result again for some time. At most a twentieth of the time is spent on measuring,
-    /// because the workspaces may contain millions of files.
-    pub(crate) fn measure_disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
-        let measurements = || {
-            self.pool_state
-                .measured
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
-        if let Some((measured_at, took, used)) = measurements().get(&repo.project).copied()
-            && measured_at.elapsed() < took * 20
-        {
-            return Ok(used);
-        }
-        let began = Instant::now();
-        let live = disk::disk_size(&self.layout.workspaces(&repo.project));
-        let pooled = self.with_pool(repo, |pool| Ok(disk::disk_size(pool)))?;
-        let used = DiskUse {
-            live_bytes: live,
-            pooled_bytes: pooled,
-        };
-        measurements().insert(
-            repo.project.clone(),
-            (Instant::now(), began.elapsed(), used),
-        );
-        Ok(used)
-    }
-
     /// Discards the last measurement of the disk space, because a workspace was added or removed.
     pub(crate) fn discard_measurement(&self, repo: &ProjectRepo) {
         self.pool_state
@@ -261,31 +286,6 @@ impl GitAdapter {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&repo.project);
-    }
-
-    /// Removes the oldest workspaces from a project's pool (finished workspaces that are kept for
-    /// reuse) until the rest takes at most `max_bytes` bytes.
-    pub(crate) fn shrink_pool_to(
-        &self,
-        repo: &ProjectRepo,
-        max_bytes: u64,
-    ) -> Result<(), GitError> {
-        self.discard_measurement(repo);
-        self.with_pool(repo, |pool| {
-            let mut remaining = disk::disk_size(pool);
-            for entry in pooled_workspaces(pool)? {
-                if remaining <= max_bytes {
-                    break;
-                }
-                remaining = remaining.saturating_sub(disk::disk_size(&entry));
-                // The directory first gets a name that starts with a dot, so that a half-deleted
-                // workspace is never taken from the pool.
-                let removed = disk::hidden_sibling(&entry, ".gone");
-                disk::rename_synced(&entry, &removed)?;
-                disk::remove_tree(&removed)?;
-            }
-            Ok(())
-        })
     }
 }
 

@@ -20,7 +20,7 @@ use regatta_core::cost::{
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
 use regatta_core::task::{Task, TaskStatus};
-use regatta_engine::ports::git::{Git, ProjectRepo};
+use regatta_engine::ports::git::{CommitGit, CommitRange, ProjectRepo};
 use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since};
 
 use regatta_core::display::provider_or_runtime;
@@ -35,7 +35,7 @@ pub(crate) struct CostInput<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn StoreHistory,
-    pub(crate) git: &'a dyn Git,
+    pub(crate) git: &'a dyn CommitGit,
     /// Maximum number of changes that one request may ask git about.
     pub(crate) max_measured: usize,
 }
@@ -431,7 +431,7 @@ impl IndexedCosts {
                         .projects
                         .get(&ended_task.project)
                         .map(|project| ProjectRepo::from_project(project));
-                    match repo.map(|repo| input.git.diff(&repo, base, commit)) {
+                    match repo.map(|repo| input.git.diff(&repo, CommitRange { base, commit })) {
                         Some(Ok(patch)) => Some(
                             *self
                                 .lines_by_commit

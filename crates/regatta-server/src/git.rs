@@ -19,7 +19,7 @@ use regatta_api::verb::TokenScope;
 use regatta_core::ids::ProjectName;
 use regatta_engine::Engine;
 use regatta_engine::ports::git::{
-    GitError, GitHttpRequest, GitService, ProjectRepo, attempt_of_keep_ref,
+    GitError, GitHttpRequest, GitService, PeerStreams, ProjectRepo, ServeGit, attempt_of_keep_ref,
 };
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
@@ -73,7 +73,8 @@ pub(crate) async fn info_refs(
 ) -> Response {
     let answer = async {
         let service = GitService::from_name(&params.service).ok_or_else(no_such_service)?;
-        let (repo, engine) = open_repo(&shared, &project, service, &principal)?;
+        let repo = open_repo(&shared, &project, service, &principal)?;
+        let (engine, server) = (shared.engine.clone(), git_server(&shared)?);
         let protocol = protocol(&headers);
         let permit = acquire_permit(&shared).await?;
         let advertisement = tokio::task::spawn_blocking(move || {
@@ -83,7 +84,7 @@ pub(crate) async fn info_refs(
                 protocol: protocol.as_deref(),
                 is_gzip: false,
             };
-            engine.git().advertise(&repo, &request, &|reference| {
+            server.advertise(&repo, &request, &|reference| {
                 may_write_ref(&engine, &principal, reference)
             })
         });
@@ -129,12 +130,10 @@ pub(crate) async fn serve(
     let prepared = GitService::from_name(&service)
         .ok_or_else(no_such_service)
         .and_then(|git_service| {
-            Ok((
-                git_service,
-                open_repo(&shared, &project, git_service, &principal)?,
-            ))
+            let repo = open_repo(&shared, &project, git_service, &principal)?;
+            Ok((git_service, repo, git_server(&shared)?))
         });
-    let (service, (repo, engine)) = match prepared {
+    let (service, repo, server) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => return problem_response(&error),
     };
@@ -151,6 +150,7 @@ pub(crate) async fn serve(
             repo.project.as_str(),
         );
     }
+    let engine = shared.engine.clone();
     let protocol = protocol(&headers);
     let is_gzip = headers
         .get(header::CONTENT_ENCODING)
@@ -173,11 +173,11 @@ pub(crate) async fn serve(
             chunks: output.clone(),
         };
         let is_allowed = |reference: &str| may_write_ref(&engine, &principal, reference);
-        if let Err(error) =
-            engine
-                .git()
-                .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
-        {
+        let peer = PeerStreams {
+            request: &mut request,
+            answer: &mut writes,
+        };
+        if let Err(error) = server.serve(&repo, &http_request, &is_allowed, peer) {
             tracing::warn!(project = %repo.project, "a git fetch or push of project {} over HTTP failed; the client gets an error or an incomplete answer: {error}", repo.project);
             // The beginning of the answer is already sent, so an error can only be shown by ending
             // the answer early.
@@ -212,7 +212,7 @@ fn open_repo(
     project: &str,
     service: GitService,
     principal: &Principal,
-) -> Result<(ProjectRepo, Engine), Problem> {
+) -> Result<ProjectRepo, Problem> {
     let scope = principal.scope();
     let is_allowed = match service {
         GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
@@ -242,7 +242,19 @@ fn open_repo(
             "see the projects: regatta project list",
         )
     })?;
-    Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
+    Ok(ProjectRepo::from_project(&project))
+}
+
+/// Returns the interface that serves projects with git's protocol, if this server has one.
+fn git_server(shared: &ServerState) -> Result<Arc<dyn ServeGit>, Problem> {
+    shared.git_server.clone().ok_or_else(|| {
+        Problem::new(
+            409,
+            "no_wire",
+            "this server cannot exchange commits with other machines",
+            "work on the project on the machine that has its repository",
+        )
+    })
 }
 
 /// Returns whether the caller may write a git ref. The ref must keep the work of an attempt that

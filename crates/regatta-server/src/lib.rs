@@ -46,6 +46,7 @@ use regatta_api::view::AgentView;
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
+use regatta_engine::ports::git::ServeGit;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Semaphore, watch};
 use tower_service::Service as _;
@@ -63,6 +64,9 @@ use tokens::TokenStore;
 /// The parameters with which the server is started.
 pub struct ServerConfig {
     pub engine: Engine,
+    /// Serves projects to runners on other machines with git's protocol; `None` if this server has
+    /// no runners.
+    pub git_server: Option<Arc<dyn ServeGit>>,
     /// The access tokens that callers must present.
     pub tokens: TokenStore,
     /// The TCP listener on loopback, for programs on this machine.
@@ -169,6 +173,8 @@ pub(crate) struct ServerState {
     pub(crate) name_requests: std::sync::atomic::AtomicU64,
     pub(crate) web_source: web::WebSource,
     pub(crate) sign_in_codes: web::login::SignInCodes,
+    /// Serves projects to runners on other machines, if this server has any.
+    pub(crate) git_server: Option<Arc<dyn ServeGit>>,
     /// Permits to run git for other machines. Each git process needs a permit, which limits the
     /// number of simultaneous processes.
     pub(crate) git_permits: Arc<Semaphore>,
@@ -211,6 +217,7 @@ pub async fn serve(
         name_requests: std::sync::atomic::AtomicU64::default(),
         web_source: web::WebSource::from_dir(config.web_dir),
         sign_in_codes: web::login::SignInCodes::default(),
+        git_server: config.git_server,
         git_permits: Arc::new(Semaphore::new(git::MAX_GIT_PROCESSES)),
         live_caches: live::LiveCaches::default(),
         timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),

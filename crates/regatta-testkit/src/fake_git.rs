@@ -10,8 +10,10 @@
 //! and `content_check` do not work here. Checks by commands work (see [`crate::fake_agents`]).
 
 mod collisions;
-mod port;
+mod commits;
 mod repos;
+mod storage;
+mod trunk;
 mod trunk_commits;
 mod workspaces;
 
@@ -26,14 +28,17 @@ use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::CommitStyle;
-use regatta_core::task::Fixup;
+use regatta_core::task::{Conflict, ConflictKind, Fixup};
 use regatta_engine::ports::git::{
-    Authorship, Capture, CopiedFiles, DiskUse, DroppedProof, DroppedVersions, FileChange, Git,
-    GitError, KeptWork, MergeSide, OwnershipMerge, ProjectRepo, PushResult, ReachabilityProof,
-    RepoFacts, TrialMerge, TrunkFacts, TrunkMoveResult, TrunkPermit, Workspace, WorkspaceCollision,
+    AuthoredChange, Authorship, Capture, CaptureGit, CheckoutGit, CollisionGit, CommitGit,
+    CommitRange, CopiedFiles, DiskGit, DiskUse, DroppedProof, DroppedVersions, FileChange,
+    FixupGit, GitError, KeptWork, KeptWorkGit, MergeGit, MergeSide, OwnershipMerge, ProjectRepo,
+    PushResult, ReachabilityProof, RebaseResult, RemoteGit, RepoFacts, StagingGit, StorageGit,
+    TrialMerge, TrunkFacts, TrunkGit, TrunkMoveGit, TrunkMoveResult, TrunkPermit, UnreleasedCommit,
+    UpstreamTrunk, Workspace, WorkspaceCollision, WorkspaceGit,
 };
 
-use self::repos::merge_trees;
+use self::repos::{changed_paths, copied_files, merge_trees};
 use self::workspaces::FakeWorkspace;
 use crate::crash_points::EngineLife;
 
@@ -91,6 +96,10 @@ struct FakeRepos {
     special_files: Vec<SpecialFile>,
     /// The commit that was last pushed to each remote.
     remotes: BTreeMap<String, CommitId>,
+    /// The commit that was last pushed to each branch of Regatta, by remote and branch.
+    pushed_branches: BTreeMap<(String, BranchName), CommitId>,
+    /// The commits that replaced other commits when a trunk was rebased, by the replaced commit.
+    rebased: BTreeMap<CommitId, CommitId>,
     ever_staged: BTreeSet<CommitId>,
     passed_checks: BTreeSet<(CommitId, String)>,
     required_checks: BTreeSet<String>,
@@ -172,6 +181,14 @@ impl FakeGit {
         let tip = repos.commit(Some(old), files, "a person's", 0);
         repos.trunks.get_mut(path).unwrap().tip = tip.clone();
         tip
+    }
+
+    /// Creates a commit on top of `parent` without moving a trunk, as another person's clone would.
+    pub fn commit_on(&self, parent: &CommitId, file: &str, content: &str) -> CommitId {
+        let mut repos = self.lock();
+        let mut files = repos.files_of(parent);
+        files.insert(file.to_owned(), content.to_owned());
+        repos.commit(Some(parent.clone()), files, "another person's", 0)
     }
 
     /// Sets the files that have uncommitted changes in the user's checkout.
@@ -265,7 +282,7 @@ impl FakeGit {
             .is_some()
     }
 
-    /// Returns the files in a directory that [`Git::prepare_workspace`] or [`Git::stage`] created.
+    /// Returns the files in a directory that [`WorkspaceGit::prepare_workspace`] or [`StagingGit::stage`] created.
     pub fn files_in(&self, dir: &Path) -> Option<FakeTree> {
         let repos = self.lock();
         match parse_dir(dir)? {
@@ -334,7 +351,7 @@ enum PreparedDir {
     Staging(ProjectName, u32),
 }
 
-/// Returns the purpose for which [`Git::prepare_workspace`] or [`Git::stage`] created a directory,
+/// Returns the purpose for which [`WorkspaceGit::prepare_workspace`] or [`StagingGit::stage`] created a directory,
 /// or `None` if neither of them created it.
 fn parse_dir(dir: &Path) -> Option<PreparedDir> {
     let mut names = dir

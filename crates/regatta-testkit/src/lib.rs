@@ -1,6 +1,6 @@
 //! Helpers for tests:
 //! - fakes of git, agents' programs, the clock and the store, which work in memory
-//! - a set of test cases for every store
+//! - sets of test cases for every store and every git adapter
 //! - a model server with scripted answers
 //! - strict doubles (imitations) of Slack, GitHub, Linear and Telegram
 //!
@@ -16,6 +16,8 @@ pub mod fake_agents; // programs that are closures of the test and outlive the e
 pub mod fake_clock; // a clock that only the test moves
 // Git repositories in memory. Every move of a trunk is checked against the rules of landing.
 pub mod fake_git;
+
+pub mod git_suite; // the test cases that every git adapter must pass
 
 pub mod fake_store; // a store in memory that can fail on request
 pub mod store_suite; // the test cases that every store must pass

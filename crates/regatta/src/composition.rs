@@ -12,7 +12,7 @@ use regatta_agents::AgentsAdapter;
 use regatta_agents::leftovers::RunningShim;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::Agents;
-use regatta_engine::ports::git::Git;
+use regatta_engine::ports::git::{Git, RunnerGit, ServeGit};
 use regatta_engine::ports::store::UnreadableRow;
 use regatta_engine::timer::MachineClock;
 use regatta_engine::{EngineSettings, Ports, RedactFn, ToolServer};
@@ -27,12 +27,20 @@ pub(crate) const STORE_FILE: &str = "regatta.db";
 /// The name of the daemon's unix socket in a data directory.
 pub(crate) const SOCKET_FILE: &str = "daemon.sock";
 
-/// Opens the database, creates the other adapters, and returns all adapters as the engine's ports
-/// (interfaces to the outside), together with the engine's settings.
+/// The adapters of a daemon as the interfaces that the engine and the server use.
+pub(crate) struct DaemonAdapters {
+    pub(crate) ports: Ports,
+    pub(crate) settings: EngineSettings,
+    /// Serves projects to runners. It is the same adapter as in `ports`, because its locks keep
+    /// two threads from writing one repository at the same time.
+    pub(crate) git_server: Arc<dyn ServeGit>,
+}
+
+/// Opens the database, and creates the other adapters and the engine's settings.
 pub(crate) fn open_ports(
     data_dir: &Path,
     tools: ToolServer,
-) -> Result<(Ports, EngineSettings), CommandError> {
+) -> Result<DaemonAdapters, CommandError> {
     let exe = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
@@ -52,9 +60,10 @@ pub(crate) fn open_ports(
              directories do no harm but use disk space: {error}"
         );
     }
+    let git = Arc::new(GitAdapter::new(data_dir.to_owned()));
     let ports = Ports {
         store: Box::new(store),
-        git: Arc::new(GitAdapter::new(data_dir.to_owned())),
+        git: git.clone(),
         agents: Arc::new(agents),
         clock: Arc::new(MachineClock),
     };
@@ -69,7 +78,11 @@ pub(crate) fn open_ports(
         prices: crate::settings::load_prices()?,
         ..EngineSettings::default()
     };
-    Ok((ports, settings))
+    Ok(DaemonAdapters {
+        ports,
+        settings,
+        git_server: git,
+    })
 }
 
 /// Environment variables by which an agent's program finds its sign-in and its tools.
@@ -86,7 +99,7 @@ pub(crate) fn attempt_env() -> Vec<(String, String)> {
 }
 
 /// The adapters that a runner needs: for git, and for running programs.
-pub(crate) type RunnerAdapters = (Arc<dyn Git>, Arc<dyn Agents>);
+pub(crate) type RunnerAdapters = (Arc<dyn RunnerGit>, Arc<dyn Agents>);
 
 /// Returns the adapters of a runner (a process that runs agents for a daemon on another machine).
 pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
@@ -100,7 +113,10 @@ pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, Command
     let fence = Duration::from_millis(regatta_core::runner::SELF_FENCE_TIMEOUT_MS);
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
         .with_contact_deadline(data_dir.join(CONTACT_FILE), fence);
-    Ok((Arc::new(git_adapter(data_dir)), Arc::new(agents)))
+    Ok((
+        Arc::new(GitAdapter::new(data_dir.to_owned())),
+        Arc::new(agents),
+    ))
 }
 
 /// The name of a runner's contact file. The runner writes the file while it has contact with the
@@ -263,8 +279,8 @@ pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
 }
 
 /// Returns the git adapter, for commands that read a repository without the daemon.
-pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
-    GitAdapter::new(data_dir.to_owned())
+pub(crate) fn git_adapter(data_dir: &Path) -> Box<dyn Git> {
+    Box::new(GitAdapter::new(data_dir.to_owned()))
 }
 
 /// Returns the adapter that runs agents' programs, for commands that need no daemon, such as the

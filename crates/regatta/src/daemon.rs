@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use regatta_engine::ports::git::ServeGit;
 use regatta_engine::{Engine, ToolServer};
 use regatta_server::otlp::TraceCollector;
 use regatta_server::tokens::TokenStore;
@@ -427,15 +428,17 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         mint_attempt_token: Arc::new(move |id, fence| mint.attempt_token(id, fence)),
         mint_firing_token: Arc::new(move |id, fence| firing_mint.firing_token(id, fence)),
     };
-    let (ports, settings) = composition::open_ports(data_dir, tools)?;
+    let adapters = composition::open_ports(data_dir, tools)?;
     let (engine, recovered) =
-        Engine::start(ports, settings).map_err(|command_failure| match command_failure {
-            regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
-            other => command_error(
-                "io",
-                other.to_string(),
-                "see what is wrong with the daemon: regatta doctor",
-            ),
+        Engine::start(adapters.ports, adapters.settings).map_err(|command_failure| {
+            match command_failure {
+                regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
+                other => command_error(
+                    "io",
+                    other.to_string(),
+                    "see what is wrong with the daemon: regatta doctor",
+                ),
+            }
         })?;
     if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
@@ -482,6 +485,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     let files = Arc::new(ProjectFiles::new(engine.clone()));
     runtime.spawn(files.clone().apply_until_daemon_ends());
     let setup = ServerSetup {
+        git_server: adapters.git_server,
         token_store: keyring,
         tcp,
         public_listener: outside,
@@ -580,6 +584,7 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
 
 /// The arguments of [`run_server`], except the engine.
 struct ServerSetup {
+    git_server: Arc<dyn ServeGit>,
     token_store: TokenStore,
     tcp: TcpListener,
     public_listener: Option<PublicListener>,
@@ -596,6 +601,7 @@ async fn run_server(
     setup: ServerSetup,
 ) -> Result<ShutdownCause, CommandError> {
     let ServerSetup {
+        git_server,
         token_store: keyring,
         tcp,
         public_listener: public_address,
@@ -670,6 +676,7 @@ async fn run_server(
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
     let config = ServerConfig {
         engine,
+        git_server: Some(git_server),
         tokens: keyring,
         loopback_listener: tcp,
         public_listener: public_address,

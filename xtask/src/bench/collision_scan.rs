@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
-use regatta_engine::ports::git::{Git, ProjectRepo};
+use regatta_engine::ports::git::ProjectRepo;
+use regatta_engine::ports::git::parts::*;
 use regatta_git::GitAdapter;
 use serde_json::json;
 

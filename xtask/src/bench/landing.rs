@@ -17,8 +17,9 @@ use anyhow::{Context, bail, ensure};
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
 use regatta_core::landing::speculation;
 use regatta_core::project::CommitStyle;
+use regatta_engine::ports::git::parts::*;
 use regatta_engine::ports::git::{
-    Authorship, Git, ProjectRepo, TrialMerge, TrunkMoveResult, TrunkPermit,
+    AuthoredChange, Authorship, ProjectRepo, TrialMerge, TrunkMoveResult, TrunkPermit,
 };
 use regatta_git::GitAdapter;
 use serde_json::json;
@@ -320,7 +321,10 @@ impl RegattaQueue {
         let mut spent = || std::mem::replace(&mut step_start, Instant::now()).elapsed();
         let tip = git.tip(repo)?;
         let changes: Vec<_> = which
-            .map(|nth| (self.captured[nth].clone(), authorship(nth)))
+            .map(|nth| AuthoredChange {
+                commit: self.captured[nth].clone(),
+                authorship: authorship(nth),
+            })
             .collect();
         let trials = git.trial_merges(repo, &tip, &changes, CommitStyle::Squash)?;
         let Some(TrialMerge::Clean(new)) = trials

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
-use regatta_engine::ports::git::{Authorship, Git, ProjectRepo, ReachabilityProof};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{Authorship, ProjectRepo, ReachabilityProof};
 use regatta_git::GitAdapter;
 use serde_json::json;
 

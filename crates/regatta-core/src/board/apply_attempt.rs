@@ -1,6 +1,7 @@
 //! Changes the board when an event about an attempt is recorded.
 
 use crate::agent_protocol::AgentEvent;
+use crate::approval::ApprovalChange;
 use crate::attempt::{self, Attempt, TurnEnd};
 use crate::budget::Spend;
 use crate::event::Event;
@@ -50,7 +51,7 @@ impl Board {
                 // to the task.
                 for id in self.approvals_of(*event.attempt()) {
                     self.change_approval(id, rows, |approval| {
-                        approval.closed = !(approval.is_kept_for_task && approval.is_open())
+                        approval.change_state(ApprovalChange::EndAttempt);
                     });
                 }
                 self.return_unread_notes(*event.attempt(), *event.cause(), now, rows);

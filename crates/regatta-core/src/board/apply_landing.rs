@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::event::Event;
 use crate::ids::{CommitId, LandingId, Now, ProjectName};
 use crate::landing::{
-    CarriedLanding, FailedTrial, HoldCount, Landing, LandingEnd, LandingState, MAX_FAULTS,
+    FailedTrial, HoldCount, Landing, LandingChange, LandingEnd, LandingState, MAX_FAULTS,
     QueueRecord,
 };
 use crate::project::Project;
@@ -31,30 +31,25 @@ impl Board {
                 }
                 self.change_landing(*event.landing(), rows, |landing| {
                     let unverified = event.unverified().clone().unwrap_or_default();
-                    landing.state = LandingState::Trying {
-                        ahead,
-                        base: None,
-                        unverified,
-                        void: false,
-                    };
+                    landing.change_state(LandingChange::Begin { ahead, unverified });
                     landing.tries += 1;
                 });
             }
             Event::LandingValidated(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
                     let carries = event.carries().clone().unwrap_or_default();
-                    landing.state = LandingState::Validated {
+                    landing.change_state(LandingChange::Pass {
                         old: event.old().clone(),
                         new: event.new().clone(),
                         carries,
-                    };
+                    });
                     (landing.failed_trial, landing.faults) = (None, 0);
                 })
             }
             Event::LandingRed(event) => self.change_landing(*event.landing(), rows, |landing| {
-                let LandingState::Trying { ahead, .. } =
-                    std::mem::replace(&mut landing.state, LandingState::Queued)
-                else {
+                let tried = landing.state.clone();
+                landing.change_state(LandingChange::Fail);
+                let LandingState::Trying { ahead, .. } = tried else {
                     return;
                 };
                 let settled = event.settled().clone().unwrap_or_default();
@@ -87,7 +82,8 @@ impl Board {
             }
             Event::LandingSquashed(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
-                    (landing.state, landing.is_squashed) = (LandingState::Queued, true);
+                    landing.change_state(LandingChange::Squash);
+                    landing.is_squashed = true;
                 });
                 self.detach_from_trials(*event.landing(), None, rows);
             }
@@ -101,7 +97,7 @@ impl Board {
             }
             Event::LandingReturned(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
-                    landing.state = LandingState::Queued
+                    landing.change_state(LandingChange::Return);
                 })
             }
             Event::LandingApproved(event) => {
@@ -117,14 +113,9 @@ impl Board {
                 (landing.held, landing.retry_fleet_ms) = (None, None);
             }),
             Event::LandingMoving(event) => self.change_landing(*event.landing(), rows, |landing| {
-                if let LandingState::Validated { old, new, carries } = landing.state.clone() {
-                    landing.state = LandingState::Moving {
-                        old,
-                        new,
-                        fence: *event.fence(),
-                        carries,
-                    };
-                }
+                landing.change_state(LandingChange::Move {
+                    fence: *event.fence(),
+                });
             }),
             Event::LandingHeld(event) => {
                 self.change_landing(*event.landing(), rows, |landing| {
@@ -305,29 +296,13 @@ impl Board {
 /// this landing's commit, that move continues.
 fn discard_trial(landing: &mut Landing) {
     landing.failed_trial = None;
-    match &mut landing.state {
-        LandingState::Trying { void, .. } => *void = true,
-        LandingState::Validated { .. } => landing.state = LandingState::Queued,
-        LandingState::Queued | LandingState::Moving { .. } => {}
-    }
+    landing.change_state(LandingChange::Discard);
 }
 
 /// Removes the landing `gone` from the trials (test merges) of `landing`. See
 /// [`Board::detach_from_trials`].
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|id| *id != gone);
-    let commit_of_gone = |carries: &[CarriedLanding]| {
-        carries
-            .iter()
-            .find(|carried| carried.landing == gone)
-            .map(|carried| carried.commit.clone())
-    };
-    let carries_gone = |carries: &[CarriedLanding]| commit_of_gone(carries).is_some();
-    // Returns whether `gone` landed as a different commit than the commit that this landing was
-    // tested with.
-    let carries_other_commit = |carries: &[CarriedLanding], commit: &CommitId| {
-        commit_of_gone(carries).is_some_and(|id| id != *commit)
-    };
     if let Some(failed_trial) = &mut landing.failed_trial {
         match (failed_trial.ahead.contains(&gone), landed) {
             (true, Some(_)) => failed_trial.ahead.retain(|id| *id != gone),
@@ -335,30 +310,11 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
             _ => landing.failed_trial = None,
         }
     }
-    match (&mut landing.state, landed) {
-        (LandingState::Trying { ahead, base, .. }, Some(commit)) if ahead.contains(&gone) => {
-            ahead.retain(|id| *id != gone);
-            *base = Some(commit.clone());
-        }
-        (LandingState::Trying { void, .. }, Some(_)) => *void = true,
-        (LandingState::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
-        (LandingState::Validated { carries, .. }, Some(commit))
-            if carries_other_commit(carries, commit) =>
-        {
-            landing.state = LandingState::Queued
-        }
-        (LandingState::Validated { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
-            carries.retain(|carried| carried.landing != gone);
-            *old = commit.clone();
-        }
-        (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
-        (LandingState::Validated { carries, .. }, None) if carries_gone(carries) => {
-            landing.state = LandingState::Queued
-        }
-        (LandingState::Moving { carries, old, .. }, Some(commit)) if carries_gone(carries) => {
-            carries.retain(|carried| carried.landing != gone);
-            *old = commit.clone();
-        }
-        _ => {}
-    }
+    landing.change_state(match landed {
+        Some(commit) => LandingChange::OtherLanded {
+            landing: gone,
+            commit: commit.clone(),
+        },
+        None => LandingChange::OtherLeft { landing: gone },
+    });
 }

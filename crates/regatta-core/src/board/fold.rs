@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::agent_protocol::RequestContent;
+use crate::approval::ApprovalChange;
 use crate::bus::ReadCursor;
 use crate::claim::Claim;
 use crate::event::{Event, Recorded};
@@ -160,12 +161,12 @@ impl Board {
             }
             Event::ApprovalDecided(event) => {
                 self.change_approval(*event.approval(), rows, |approval| {
-                    approval.decision = Some(event.decision().clone());
+                    approval.answer(event.decision().clone());
                 })
             }
             Event::ApprovalKept(event) => {
                 self.change_approval(*event.approval(), rows, |approval| {
-                    approval.is_kept_for_task = true;
+                    approval.change_state(ApprovalChange::Keep);
                     approval.assumed = event.assumed().clone().or(approval.assumed.take());
                     // Adds the agent's assumption to the suggested answers, so that a person can
                     // confirm it by choosing it.
@@ -191,7 +192,9 @@ impl Board {
                 let is_over = attempt.is_none_or(|attempt| !self.attempts.contains_key(&attempt));
                 self.change_approval(*event.approval(), rows, |approval| {
                     approval.is_answer_read = true;
-                    approval.closed |= is_over;
+                    approval.change_state(ApprovalChange::Read {
+                        is_attempt_over: is_over,
+                    });
                 });
             }
             Event::ApprovalEscalated(event) => {
@@ -200,7 +203,9 @@ impl Board {
                 });
             }
             Event::ApprovalWithdrawn(event) => {
-                self.change_approval(*event.approval(), rows, |approval| approval.closed = true);
+                self.change_approval(*event.approval(), rows, |approval| {
+                    approval.change_state(ApprovalChange::Withdraw);
+                });
             }
             Event::InboxSnoozed(event) => {
                 self.snooze_item(event.item(), *event.snooze(), now, rows)

@@ -18,21 +18,9 @@ use super::post::{self, NoteTone};
 use super::prompt::{prompt_text, task_description};
 use super::review::{self, PullRequest};
 use super::{
-    Author, ChangeDestination, Conversation, ConversationPushing, find, find_by_task, record_change,
+    Author, ChangeDestination, Conversation, ConversationPushing, TurnEvent, TurnState, find,
+    find_by_task, record_change,
 };
-
-/// The progress of a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TurnState {
-    /// The turn waits until the turns before it have ended.
-    Queued,
-    Working,
-    Done,
-    Failed,
-    Stopped,
-}
 
 /// The changes that a turn made in the repository.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,7 +175,7 @@ pub(super) fn begin_next_turn(
         .and_then(|task| task.resume.as_ref())
         .is_some_and(|resume| resume.session.is_some());
     let prompt = prompt_text(&conversation, index, has_session, open_task.as_deref());
-    conversation.turns[index].state = TurnState::Working;
+    conversation.turns[index].change_state(TurnEvent::Begin);
     conversation.expired = false;
     let number = conversation.turns[index].number;
     post::add_turn(&mut conversation, number);
@@ -346,7 +334,7 @@ pub(crate) fn on_turn_finished(
             checks: result.checks.clone(),
         });
         turn.micro_usd = attempt.used.micro_usd;
-        close_turn(turn, TurnState::Done, None, now);
+        close_turn(turn, TurnEvent::Finish, None, now);
     }
     post::restage_last_turn(&mut conversation);
     let (deliver, id) = (conversation.deliver, conversation.id);
@@ -418,11 +406,12 @@ fn stored_answer(answer: &str) -> String {
 /// Marks a turn as over, and drops texts that are needed only while the turn runs.
 pub(super) fn close_turn(
     turn: &mut ConversationTurn,
-    state: TurnState,
+    event: TurnEvent,
     reason: Option<String>,
     now: Now,
 ) {
-    (turn.state, turn.reason, turn.ended_unix_ms) = (state, reason, Some(now.unix_ms));
+    turn.change_state(event);
+    (turn.reason, turn.ended_unix_ms) = (reason, Some(now.unix_ms));
     turn.context = None;
     if let Some(pull) = &mut turn.reviewed_pull_request {
         pull.text.clear();
@@ -456,7 +445,7 @@ pub(super) fn withdraw(
         if turn.state == TurnState::Queued || is_waiting {
             close_turn(
                 turn,
-                TurnState::Stopped,
+                TurnEvent::Stop,
                 Some("the message was deleted".into()),
                 now,
             );
@@ -513,7 +502,7 @@ pub(super) fn stop(
         .iter_mut()
         .filter(|turn| matches!(turn.state, TurnState::Working | TurnState::Queued))
     {
-        close_turn(turn, TurnState::Stopped, Some(reason.clone()), now);
+        close_turn(turn, TurnEvent::Stop, Some(reason.clone()), now);
     }
     post::restage_last_turn(&mut conversation);
     match (working, queued) {

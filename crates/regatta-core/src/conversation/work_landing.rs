@@ -11,7 +11,8 @@ use crate::task::Task;
 use super::post::{self, NoteTone};
 use super::turn::{begin_next_turn, close_turn};
 use super::{
-    Author, Conversation, ConversationLandingEnd, TurnState, find, find_by_task, record_change,
+    Author, Conversation, ConversationLandingEnd, TurnEvent, TurnState, find, find_by_task,
+    record_change,
 };
 
 /// Puts the conversation's finished work into the landing queue, because somebody wrote `land` in
@@ -68,7 +69,7 @@ pub(crate) fn on_task_lost(
     {
         close_turn(
             turn,
-            TurnState::Failed,
+            TurnEvent::Fail,
             Some(reason.chars().take(2_000).collect()),
             now,
         );
@@ -169,12 +170,7 @@ fn release_task(
             .iter_mut()
             .filter(|turn| turn.state == TurnState::Working)
         {
-            close_turn(
-                turn,
-                TurnState::Stopped,
-                Some("the task is over".into()),
-                now,
-            );
+            close_turn(turn, TurnEvent::Stop, Some("the task is over".into()), now);
         }
     }
     let id = conversation.id;

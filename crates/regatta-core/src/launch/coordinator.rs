@@ -24,8 +24,8 @@ use super::plan::{PlannedRoster, new_entry};
 use super::stop::wind_down;
 use super::{
     EvidenceSource, LaunchBegun, LaunchChanged, LaunchEntry, LaunchMember, MAX_EVIDENCE,
-    MAX_MODELS, MemberCauseKind, MemberEvidence, MemberResolution, MemberState, ProgramFacts,
-    SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
+    MAX_MODELS, MemberCauseKind, MemberChange, MemberEvidence, MemberResolution, MemberState,
+    ProgramFacts, SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
 };
 
 /// Script for a scripted member (a member without a model) whose settings have no script. The
@@ -77,11 +77,9 @@ pub fn begin(
             ..entry
         };
         if left_out.contains(&member.name) {
-            LaunchEntry {
-                state: MemberState::Skipped,
-                ..entry
-            }
-            .with_cause(MemberCauseKind::LeftOut, "it was left out of this launch")
+            entry
+                .changed(MemberChange::Skip)
+                .with_cause(MemberCauseKind::LeftOut, "it was left out of this launch")
         } else {
             entry
         }
@@ -355,9 +353,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
             {
                 let text = "it was not started, because the team's lead does not run";
                 let skipped = LaunchEntry {
-                    state: MemberState::Skipped,
                     ended_unix_ms: Some(now.unix_ms),
-                    ..entry.clone()
+                    ..entry.clone().changed(MemberChange::Skip)
                 };
                 record_entry(draft, id, skipped.with_cause(MemberCauseKind::NoLead, text));
             }
@@ -402,11 +399,10 @@ fn start_member(
             );
             let started_unix_ms = Some(now.unix_ms);
             let entry = LaunchEntry {
-                state: MemberState::Starting,
                 task: Some(task),
                 attempt: Some(attempt),
                 started_unix_ms,
-                ..entry
+                ..entry.changed(MemberChange::Open)
             };
             record_entry(draft, launch.id, entry);
         }
@@ -555,7 +551,6 @@ pub fn retry(
         ));
     }
     let retried = LaunchEntry {
-        state: MemberState::Queued,
         cause: None,
         prepared: false,
         task: None,
@@ -563,7 +558,7 @@ pub fn retry(
         retries: entry.retries + 1,
         alive_since_unix_ms: None,
         ended_unix_ms: None,
-        ..entry
+        ..entry.changed(MemberChange::Retry)
     };
     record_entry(
         draft,
@@ -610,9 +605,8 @@ pub(crate) fn restore(
             return entry;
         }
         LaunchEntry {
-            state: MemberState::Degraded,
             ended_unix_ms: Some(now.unix_ms),
-            ..entry
+            ..entry.changed(MemberChange::Degrade)
         }
         .with_cause(
             MemberCauseKind::Lost,
@@ -670,9 +664,8 @@ pub(crate) fn mark_down(
         draft,
         id,
         LaunchEntry {
-            state: MemberState::Degraded,
             ended_unix_ms,
-            ..entry
+            ..entry.changed(MemberChange::Degrade)
         }
         .with_cause(kind, text),
     );
@@ -731,9 +724,8 @@ pub(super) fn failed_entry(
     now: Now,
 ) -> LaunchEntry {
     LaunchEntry {
-        state: MemberState::FailedToStart,
         ended_unix_ms: Some(now.unix_ms),
-        ..entry
+        ..entry.changed(MemberChange::FailStart)
     }
     .with_cause(kind, text)
 }

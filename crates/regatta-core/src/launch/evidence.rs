@@ -14,8 +14,8 @@ use crate::unknown_fields::UnknownFields;
 
 use super::coordinator::{add_evidence, current_entry, record_entry};
 use super::{
-    EvidenceSource, LaunchBegun, LaunchEntry, MemberCauseKind, MemberIdentity, MemberState,
-    TeamLaunch, has_session, member_of,
+    EvidenceSource, LaunchBegun, LaunchEntry, MemberCauseKind, MemberChange, MemberIdentity,
+    MemberState, TeamLaunch, has_session, member_of,
 };
 
 /// Records a launch for a team whose sessions run although it has no record. Each member gets an
@@ -115,9 +115,8 @@ pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now
 /// group).
 fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEntry {
     let entry = LaunchEntry {
-        state: MemberState::Degraded,
         ended_unix_ms: Some(now.unix_ms),
-        ..entry_without_lane(team, name)
+        ..entry_without_lane(team, name).changed(MemberChange::Degrade)
     };
     entry.with_cause(
         MemberCauseKind::LaneUnknown,

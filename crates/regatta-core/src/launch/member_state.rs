@@ -15,7 +15,7 @@ use crate::{agent, task};
 use super::coordinator::{
     add_evidence, current_entry, failed_entry, record_entry, restart_session,
 };
-use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberState};
+use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberChange, MemberState};
 
 /// The current activity of a team member, derived from its session and the time since its program's
 /// last output.
@@ -159,7 +159,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
                 format!("its program runs, {sandbox}"),
                 now,
             );
-            advance_state(entry, MemberState::PendingBootstrap)
+            entry.changed(MemberChange::Run)
         }
         Event::AttemptSaid(attempt_said) => on_agent_event(entry, attempt_said.said(), now),
         _ => entry,
@@ -177,7 +177,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
                 "it asks a person before it has answered its first prompt".into(),
                 now,
             );
-            entry.state = MemberState::PendingPermission;
+            entry = entry.changed(MemberChange::AskPermission);
         }
         (false, MemberState::PendingPermission) => {
             entry = add_evidence(
@@ -186,23 +186,11 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
                 "its request was answered".into(),
                 now,
             );
-            entry.state = MemberState::PendingBootstrap;
+            entry = entry.changed(MemberChange::GetPermission);
         }
         _ => {}
     }
     record_entry(draft, launch, entry);
-}
-
-/// Changes the state of a member from `Starting` to `target`. Leaves any other state as it is.
-fn advance_state(entry: LaunchEntry, target: MemberState) -> LaunchEntry {
-    LaunchEntry {
-        state: if entry.state == MemberState::Starting {
-            target
-        } else {
-            entry.state
-        },
-        ..entry
-    }
 }
 
 /// Updates a member's entry after a message that its program sent.
@@ -224,7 +212,7 @@ fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEnt
                 now,
             );
             entry.effective.model = model.clone().or(entry.effective.model);
-            advance_state(entry, MemberState::PendingBootstrap)
+            entry.changed(MemberChange::Run)
         }
         // A member is alive only after a completed turn, because that proves that its model is
         // available.
@@ -240,10 +228,9 @@ fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEnt
                 now,
             );
             LaunchEntry {
-                state: MemberState::Alive,
                 alive_since_unix_ms: Some(now.unix_ms),
                 cause: None,
-                ..entry
+                ..entry.changed(MemberChange::Answer)
             }
         }
         AgentEvent::TurnEnded {
@@ -322,21 +309,15 @@ pub(crate) fn on_session_ended(
         return Ok(());
     }
     let entry = match cause {
-        attempt::AttemptCause::Stopped | attempt::AttemptCause::Cancelled => LaunchEntry {
-            state: MemberState::Stopped,
-            ..entry
-        }
-        .with_cause(MemberCauseKind::Stopped, text),
-        _ if stopping => LaunchEntry {
-            state: MemberState::Stopped,
-            ..entry
-        }
-        .with_cause(MemberCauseKind::Stopped, text),
-        _ if was_up => LaunchEntry {
-            state: MemberState::Degraded,
-            ..entry
-        }
-        .with_cause(cause_kind(cause), text),
+        attempt::AttemptCause::Stopped | attempt::AttemptCause::Cancelled => entry
+            .changed(MemberChange::Stop)
+            .with_cause(MemberCauseKind::Stopped, text),
+        _ if stopping => entry
+            .changed(MemberChange::Stop)
+            .with_cause(MemberCauseKind::Stopped, text),
+        _ if was_up => entry
+            .changed(MemberChange::Degrade)
+            .with_cause(cause_kind(cause), text),
         _ => failed_entry(entry, cause_kind(cause), &text, now),
     };
     if draft.board().agents.contains_key(&entry.agent) {

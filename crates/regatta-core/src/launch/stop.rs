@@ -16,7 +16,7 @@ use crate::{agent, attempt, task};
 use super::coordinator::{begin, record_entry, record_reconciled};
 use super::plan::PlannedRoster;
 use super::{
-    LaunchChanged, LaunchEntry, MemberCauseKind, MemberState, TeamLaunch, has_session,
+    LaunchChanged, LaunchEntry, MemberCauseKind, MemberChange, TeamLaunch, has_session,
     is_member_running, is_up, latest_launch, live_attempts,
 };
 
@@ -91,9 +91,8 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
         }
         if entry.state.is_pending() && !has_session(draft.board(), entry) {
             let stopped = LaunchEntry {
-                state: MemberState::Stopped,
                 ended_unix_ms: Some(now.unix_ms),
-                ..entry.clone()
+                ..entry.clone().changed(MemberChange::Stop)
             };
             record_entry(
                 draft,

@@ -31,7 +31,8 @@ use regatta_core::task::{Conflict, Task};
 use crate::Engine;
 use crate::failpoint;
 use crate::ports::git::{
-    Authorship, GitError, ProjectRepo, TrialMerge, TrunkMoveResult, TrunkPermit,
+    AuthoredChange, Authorship, CommitRange, GitError, ProjectRepo, TrialMerge, TrunkMoveResult,
+    TrunkPermit,
 };
 use crate::validation::FailedCheck;
 
@@ -403,7 +404,13 @@ fn permanent_rejection(
         // state of the trunk. If the revert touches guarded files (files whose changes only a
         // person may let land), a person has already approved the revert.
         if carried.commit != *before && !member.landing.reverts {
-            let special = git.special_files(&batch.repo, before, &carried.commit);
+            let special = git.special_files(
+                &batch.repo,
+                CommitRange {
+                    base: before,
+                    commit: &carried.commit,
+                },
+            );
             let special = special.map_err(|error| TrialOutcome::Held {
                 landing: Some(id),
                 reason: error.to_string(),
@@ -480,28 +487,26 @@ fn merge_members(
     let git = &engine.shared.git;
     if let Some(first) = members.first().filter(|member| member.landing.reverts) {
         return git
-            .revert(
-                &batch.repo,
-                tip,
-                &first.landing.submission.commit,
-                &landing_authorship(batch, first),
-            )
+            .revert(&batch.repo, tip, &authored_change(batch, first))
             .map(|merge| vec![merge]);
     }
     let changes_only = members.iter().take_while(|member| !member.landing.reverts);
     let changes: Vec<_> = changes_only
-        .map(|member| {
-            (
-                member.landing.submission.commit.clone(),
-                landing_authorship(batch, member),
-            )
-        })
+        .map(|member| authored_change(batch, member))
         .collect();
     match git.trial_merges(&batch.repo, tip, &changes, style) {
         // One of the changes causes an error. Merge only the first change: if that merge fails, the
         // error belongs to that landing, and otherwise the caller continues with the next one.
         Err(_) if changes.len() > 1 => git.trial_merges(&batch.repo, tip, &changes[..1], style),
         found => found,
+    }
+}
+
+/// Returns the work of a landing with the authorship of the commit that the landing makes.
+fn authored_change(batch: &TrialBatch, member: &TrialMember) -> AuthoredChange {
+    AuthoredChange {
+        commit: member.landing.submission.commit.clone(),
+        authorship: landing_authorship(batch, member),
     }
 }
 

@@ -17,7 +17,7 @@ use regatta_core::scope_escape;
 use regatta_core::task::{Expects, Purpose};
 
 use crate::artifacts::CheckEvidence;
-use crate::ports::git::{Capture, ProjectRepo};
+use crate::ports::git::{Capture, CommitRange, ProjectRepo};
 use crate::ports::site::{SiteError, WorkerReport};
 use crate::validation::test_names;
 use crate::worker_result::ParsedResult;
@@ -224,11 +224,8 @@ fn validate_changes(
     let part = if inside_manifest.len() == capture.changed.len() {
         capture
     } else {
-        let part = (&capture, inside_manifest.as_slice());
-        engine
-            .shared
-            .git
-            .restrict(repo, attempt.workspace(), part, &authorship)
+        let (git, workspace) = (&engine.shared.git, attempt.workspace());
+        git.restrict(repo, workspace, &capture, &inside_manifest, &authorship)
             .map_err(|error| error.to_string())?
     };
     if let Some(reason) = leftover_conflict_markers(engine, context, &part)? {
@@ -367,11 +364,8 @@ fn without_protocol(
     let part = if kept_paths.len() == capture.changed.len() {
         capture
     } else {
-        let part = (&capture, kept_paths.as_slice());
-        engine
-            .shared
-            .git
-            .restrict(repo, attempt.workspace(), part, &authorship)
+        let (git, workspace) = (&engine.shared.git, attempt.workspace());
+        git.restrict(repo, workspace, &capture, &kept_paths, &authorship)
             .map_err(|error| error.to_string())?
     };
     engine
@@ -427,14 +421,18 @@ fn special_files(
     part: &Capture,
 ) -> Result<Vec<SpecialFile>, String> {
     let git = &engine.shared.git;
+    let range = CommitRange {
+        base: &part.base,
+        commit: &part.commit,
+    };
     let mut special = git
-        .special_files(repo, &part.base, &part.commit)
+        .special_files(repo, range)
         .map_err(|error| error.to_string())?;
     if special
         .iter()
         .any(|file| file.after == Some(FileKind::Submodule))
     {
-        let unpublished = git.unpublished_submodules(repo, &part.base, &part.commit);
+        let unpublished = git.unpublished_submodules(repo, range);
         let unpublished = unpublished.map_err(|error| error.to_string())?;
         for file in special
             .iter_mut()

@@ -19,7 +19,7 @@ use regatta_core::task::Task;
 
 use crate::artifacts::CheckEvidence;
 use crate::ports::agents::{AgentError, Agents, CheckCommand, CheckResult, CommandSandbox, Exit};
-use crate::ports::git::{Git, ProjectRepo};
+use crate::ports::git::{ProjectRepo, StorageGit};
 use crate::running_commands::CommandEntry;
 
 /// The directory in which checks run, and the conditions under which they run.
@@ -49,7 +49,7 @@ impl CheckDir<'_> {
 /// project's settings name, otherwise the strongest sandbox that the machine supports. `repo` is
 /// the project's repository on the machine where the commands run.
 pub(crate) fn check_sandbox(
-    git: &dyn Git,
+    git: &dyn StorageGit,
     repo: &ProjectRepo,
     level: Option<SandboxLevel>,
 ) -> Option<CommandSandbox> {

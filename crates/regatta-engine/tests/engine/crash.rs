@@ -15,7 +15,7 @@ use regatta_core::board::Board;
 use regatta_core::command::{Command, CommandOutcome, Request};
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::ports::git::{Git, ProjectRepo};
+use regatta_engine::ports::git::{ProjectRepo, WorkspaceGit};
 use regatta_engine::ports::store::Store;
 use regatta_engine::{CommandFailure, Engine};
 use regatta_testkit::crash_points::EngineLife;

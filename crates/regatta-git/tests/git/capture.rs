@@ -6,8 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use regatta_engine::ports::git::Git;
-
 use crate::world::*;
 
 /// Configures `dir`'s repository to run a command at every opportunity.

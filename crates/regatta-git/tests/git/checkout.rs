@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, TrunkMoveResult};
+use regatta_engine::ports::git::TrunkMoveResult;
 
 use crate::world::*;
 

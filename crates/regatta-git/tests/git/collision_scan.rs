@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::git::{Git, TrialMerge, WorkspaceCollision};
+use regatta_engine::ports::git::{TrialMerge, WorkspaceCollision};
 
 use crate::world::*;
 
@@ -89,8 +89,7 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
                 .trial_merge(
                     &world.repo,
                     tip,
-                    commit,
-                    &authorship("x"),
+                    &change_of(&commit, "x"),
                     CommitStyle::Squash,
                 )
                 .unwrap()

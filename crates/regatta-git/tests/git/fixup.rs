@@ -3,7 +3,7 @@
 use std::fs;
 
 use regatta_core::task::{Fixup, SettledPath};
-use regatta_engine::ports::git::{Git, TrialMerge};
+use regatta_engine::ports::git::TrialMerge;
 
 use crate::world::*;
 
@@ -89,7 +89,7 @@ fn q6_a_fixup_starts_from_both_sides_and_ends_as_one_change() {
     let style = regatta_core::project::CommitStyle::Squash;
     let TrialMerge::Clean(new) = world
         .git
-        .trial_merge(&world.repo, &tip, &change.commit, &authorship("x"), style)
+        .trial_merge(&world.repo, &tip, &change_of(&change.commit, "x"), style)
         .unwrap()
     else {
         panic!("the resolved change conflicts")

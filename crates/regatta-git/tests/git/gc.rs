@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::git::{DroppedProof, Git};
+use regatta_engine::ports::git::DroppedProof;
+use regatta_engine::ports::git::parts::*;
 
 use crate::world::{A1, A2, World, commit_all, git, try_git, write};
 

@@ -13,8 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use regatta_core::ids::AttemptId;
+use regatta_engine::ports::git::parts::*;
 use regatta_engine::ports::git::{
-    Git, GitError, GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref,
+    GitError, GitHttpRequest, GitRemote, GitService, PeerStreams, attempt_of_keep_ref,
 };
 
 use crate::world::World;
@@ -202,7 +203,11 @@ impl Served {
             budget: &self.cut_request,
         };
         answer.budget = Some(&self.cut_answer);
-        git.serve(repo, &wire(service), &may_write, &mut body, answer)
+        let peer = PeerStreams {
+            request: &mut body,
+            answer,
+        };
+        git.serve(repo, &wire(service), &may_write, peer)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult};
+use regatta_engine::ports::git::{CommitRange, TrialMerge, TrunkMoveResult};
 
 use crate::world::*;
 
@@ -134,19 +134,23 @@ fn every_operation(world: &World) {
     for style in [CommitStyle::Rebase, CommitStyle::Merge, CommitStyle::Squash] {
         world
             .git
-            .trial_merge(&world.repo, &old, &capture.commit, &authorship("x"), style)
+            .trial_merge(&world.repo, &old, &change_of(&capture.commit, "x"), style)
             .unwrap();
     }
     let TrialMerge::Clean(new) = world.trial(&capture.commit) else {
         panic!("the change must merge")
     };
-    world.git.diff(&world.repo, &old, &new).unwrap();
+    let range = CommitRange {
+        base: &old,
+        commit: &new,
+    };
+    world.git.diff(&world.repo, range).unwrap();
     world.git.file_at(&world.repo, &new, "a.txt").unwrap();
     world.git.stage(&world.repo, SLOT, &new).unwrap();
     world.git.stage(&world.repo, SLOT, &old).unwrap();
     world
         .git
-        .revert(&world.repo, &new, &new, &authorship("undo"))
+        .revert(&world.repo, &new, &change_of(&new, "undo"))
         .unwrap();
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use regatta_engine::ports::git::{Git, RepoFacts};
+use regatta_engine::ports::git::RepoFacts;
 use regatta_git::GitAdapter;
 
 use crate::world::*;

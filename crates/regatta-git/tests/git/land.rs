@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Barrier;
 
 use regatta_core::ids::{CommitId, ProjectName};
-use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult, TrunkPermit};
+use regatta_engine::ports::git::{TrialMerge, TrunkMoveResult, TrunkPermit};
 
 use crate::world::*;
 

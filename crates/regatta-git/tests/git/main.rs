@@ -8,6 +8,7 @@
 mod capture;
 mod checkout;
 mod collision_scan;
+mod conformance;
 mod fixup;
 mod gc;
 mod git_server;

@@ -3,7 +3,7 @@
 use std::fs;
 
 use regatta_core::project::CommitStyle;
-use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult};
+use regatta_engine::ports::git::{CommitRange, TrialMerge, TrunkMoveResult};
 
 use crate::world::*;
 
@@ -75,8 +75,7 @@ fn change_merges_onto_a_trial_that_has_not_landed_yet() {
         .trial_merge(
             &world.repo,
             &first,
-            &world.capture(A2).commit,
-            &authorship("second"),
+            &change_of(&world.capture(A2).commit, "second"),
             CommitStyle::Squash,
         )
         .unwrap();
@@ -112,8 +111,7 @@ fn several_merges_are_folded_into_one_commit() {
         .trial_merge(
             &world.repo,
             &first,
-            &b,
-            &authorship("b"),
+            &change_of(&b, "b"),
             CommitStyle::Squash,
         )
         .unwrap()
@@ -122,13 +120,13 @@ fn several_merges_are_folded_into_one_commit() {
     };
     let folded = world
         .git
-        .squash_range(&world.repo, &tip, &second, &authorship("both"))
+        .squash_range(&world.repo, &tip, &change_of(&second, "both"))
         .unwrap();
     assert_eq!(
         folded,
         world
             .git
-            .squash_range(&world.repo, &tip, &second, &authorship("both"))
+            .squash_range(&world.repo, &tip, &change_of(&second, "both"))
             .unwrap()
     );
     let resolve = |name: &str| git(&world.vault(), &["rev-parse", name]);
@@ -148,7 +146,7 @@ fn several_merges_are_folded_into_one_commit() {
     // The inverse of one change undoes its part, and the other stays.
     let TrialMerge::Clean(undone) = world
         .git
-        .revert(&world.repo, &folded, &a, &authorship("undo a"))
+        .revert(&world.repo, &folded, &change_of(&a, "undo a"))
         .unwrap()
     else {
         panic!()
@@ -228,8 +226,7 @@ fn unknown_commit_is_an_error() {
         .trial_merge(
             &world.repo,
             &world.tip(),
-            &unknown,
-            &authorship("x"),
+            &change_of(&unknown, "x"),
             CommitStyle::Squash,
         )
         .unwrap_err();
@@ -262,8 +259,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
     let trial = |style| match world.git.trial_merge(
         &world.repo,
         &tip,
-        &capture.commit,
-        &authorship("T\n\nTask: 1"),
+        &change_of(&capture.commit, "T\n\nTask: 1"),
         style,
     ) {
         Ok(TrialMerge::Clean(commit)) => commit,
@@ -329,8 +325,7 @@ fn rebase_lands_each_commit_of_the_agent_and_no_other() {
             .trial_merge(
                 &world.repo,
                 &rebased,
-                &capture.commit,
-                &authorship("x"),
+                &change_of(&capture.commit, "x"),
                 style,
             )
             .unwrap();
@@ -349,8 +344,7 @@ fn merge_commit_lands_with_its_history_and_only_once() {
             .trial_merge(
                 &world.repo,
                 tip,
-                &capture.commit,
-                &authorship("m"),
+                &change_of(&capture.commit, "m"),
                 CommitStyle::Merge,
             )
             .unwrap()
@@ -420,9 +414,8 @@ fn q6_versions_dropped_by_ownership_are_kept_under_a_ref() {
             .merge_with_ownership(
                 &world.repo,
                 &tip,
-                &capture.commit,
+                &change_of(&capture.commit, "settled"),
                 &sides,
-                &authorship("settled"),
             )
             .unwrap()
     };
@@ -478,7 +471,7 @@ fn reverting_a_landed_change_keeps_later_changes() {
     let tip = commit_all(world.user(), "later");
     let TrialMerge::Clean(undone) = world
         .git
-        .revert(&world.repo, &tip, &new, &authorship("undo"))
+        .revert(&world.repo, &tip, &change_of(&new, "undo"))
         .unwrap()
     else {
         panic!()
@@ -493,7 +486,7 @@ fn reverting_a_landed_change_keeps_later_changes() {
     assert_eq!(
         world
             .git
-            .revert(&world.repo, &undone, &new, &authorship("undo"))
+            .revert(&world.repo, &undone, &change_of(&new, "undo"))
             .unwrap(),
         TrialMerge::Empty
     );
@@ -502,14 +495,14 @@ fn reverting_a_landed_change_keeps_later_changes() {
     assert_eq!(
         world
             .git
-            .revert(&world.repo, &tip, &new, &authorship("undo"))
+            .revert(&world.repo, &tip, &change_of(&new, "undo"))
             .unwrap(),
         TrialMerge::Conflict(vec!["a.txt".into()])
     );
     assert_eq!(
         world
             .git
-            .revert(&world.repo, &tip, &old, &authorship("undo"))
+            .revert(&world.repo, &tip, &change_of(&old, "undo"))
             .unwrap_err()
             .code,
         "first_commit"
@@ -527,7 +520,11 @@ fn files_and_diff_of_a_commit_can_be_read() {
     for path in ["src", "nope", "a.txt/x", "*", "", "../a.txt", ":(top)a.txt"] {
         assert_eq!(file(path), None, "{path}");
     }
-    let patch = world.git.diff(&world.repo, &old, &new).unwrap();
+    let range = CommitRange {
+        base: &old,
+        commit: &new,
+    };
+    let patch = world.git.diff(&world.repo, range).unwrap();
     assert!(
         patch.contains("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-one\n+two\n"),
         "{patch}"
@@ -543,10 +540,7 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     write(first_dir.join("src/one.rs"), "1\n");
     write(second_dir.join("src/two.rs"), "2\n");
     let (first, second) = (world.capture(A1).commit, world.capture(A2).commit);
-    let changes = [
-        (first.clone(), authorship("one")),
-        (second.clone(), authorship("two")),
-    ];
+    let changes = [change_of(&first, "one"), change_of(&second, "two")];
     let tip = world.tip();
     for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
         let merged = world
@@ -559,14 +553,14 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
         assert_eq!(
             world
                 .git
-                .trial_merge(&world.repo, &tip, &first, &authorship("one"), style)
+                .trial_merge(&world.repo, &tip, &change_of(&first, "one"), style)
                 .unwrap(),
             merged[0]
         );
         assert_eq!(
             world
                 .git
-                .trial_merge(&world.repo, a, &second, &authorship("two"), style)
+                .trial_merge(&world.repo, a, &change_of(&second, "two"), style)
                 .unwrap(),
             merged[1]
         );
@@ -581,10 +575,7 @@ fn merging_a_batch_equals_merging_its_changes_one_by_one() {
     write(second_dir.join("src/one.rs"), "one\n");
     let third = world.capture(A2).commit;
     let before = git(&world.vault(), &["count-objects"]);
-    let changes = [
-        (first, authorship("another one")),
-        (third, authorship("two")),
-    ];
+    let changes = [change_of(&first, "another one"), change_of(&third, "two")];
     let merged = world
         .git
         .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)

@@ -6,7 +6,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Git, PushResult, RebaseResult, TrunkMoveResult, TrunkPermit};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{PushResult, RebaseResult, TrunkMoveResult, TrunkPermit};
 
 use crate::world::{A1, A2, World, commit_all, git, read, write};
 

@@ -5,11 +5,14 @@ use std::path::Path;
 
 use regatta_core::ids::{AttemptId, CommitId};
 use regatta_core::task::Fixup;
-use regatta_engine::ports::git::{Git, ProjectRepo, TrialMerge};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{ProjectRepo, TrialMerge};
 use regatta_git::GitAdapter;
 
 use crate::git_server::{Server, TOKEN, fsck_findings};
-use crate::world::{A1, A2, World, authorship, commit_all, git, init, read, temp_dir, write};
+use crate::world::{
+    A1, A2, SingleMerge, World, authorship, change_of, commit_all, git, init, read, temp_dir, write,
+};
 
 /// Creates a runner's own world, whose repository is the mirror.
 pub(crate) fn runner(server: &Server) -> World {
@@ -602,8 +605,7 @@ fn q11_a_runners_fixup_is_accepted_only_on_the_servers_own_base() {
         git.trial_merge(
             repo,
             &tip,
-            &repeated.commit,
-            &authorship("x"),
+            &change_of(&repeated.commit, "x"),
             Default::default()
         )
         .unwrap(),

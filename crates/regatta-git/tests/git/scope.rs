@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use regatta_engine::ports::git::Git;
-
 use crate::world::*;
 
 /// Q3: the restricted capture is used from then on, and the whole capture stays kept.
@@ -30,7 +28,8 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
         .restrict(
             &world.repo,
             A1,
-            (&whole_capture, &inside),
+            &whole_capture,
+            &inside,
             &authorship("part"),
         )
         .unwrap();
@@ -52,7 +51,8 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
             .restrict(
                 &world.repo,
                 A1,
-                (&whole_capture, &inside),
+                &whole_capture,
+                &inside,
                 &authorship("part")
             )
             .unwrap(),
@@ -76,7 +76,8 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
         .restrict(
             &world.repo,
             A1,
-            (&whole_capture, &["x".to_owned()]),
+            &whole_capture,
+            &["x".to_owned()],
             &authorship("part"),
         )
         .unwrap();

@@ -9,7 +9,8 @@ use std::sync::atomic::Ordering;
 use flate2::Compression;
 use flate2::read::GzEncoder;
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, GitError, GitHttpRequest, GitService};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{GitError, GitHttpRequest, GitService, PeerStreams};
 
 use crate::git_server::{Server, TOKEN, fsck_findings};
 use crate::world::{A1, A2, World, commit_all, git, make_executable, read, try_git, write};
@@ -43,7 +44,11 @@ fn serve(
 ) -> (Result<(), GitError>, Vec<u8>) {
     let mut answer = Vec::new();
     let (git, repo) = (&server.world.git, &server.world.repo);
-    let outcome = git.serve(repo, wire, &server.may_write(), &mut request, &mut answer);
+    let peer = PeerStreams {
+        request: &mut request,
+        answer: &mut answer,
+    };
+    let outcome = git.serve(repo, wire, &server.may_write(), peer);
     (outcome, answer)
 }
 
@@ -584,8 +589,10 @@ fn large_file_streams_in_both_directions() {
             &server.world.repo,
             &PUSH_REQUEST,
             &server.may_write(),
-            &mut watched,
-            &mut answer,
+            PeerStreams {
+                request: &mut watched,
+                answer: &mut answer,
+            },
         )
         .unwrap();
     assert!(String::from_utf8_lossy(&answer).contains("unpack ok"));
@@ -610,8 +617,10 @@ fn large_file_streams_in_both_directions() {
             &server.world.repo,
             &FETCH_REQUEST,
             &|_| false,
-            &mut wants.as_slice(),
-            &mut pieces,
+            PeerStreams {
+                request: &mut wants.as_slice(),
+                answer: &mut pieces,
+            },
         )
         .unwrap();
     assert!(

@@ -2,8 +2,6 @@
 
 use std::fs;
 
-use regatta_engine::ports::git::Git;
-
 use crate::world::*;
 
 /// Creates a world with tracked files in `top.txt`, `server/`, `web/app/`, `web/old/` and `docs/`,

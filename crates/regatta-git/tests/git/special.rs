@@ -7,15 +7,21 @@ use std::path::Path;
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{self, FileKind, SpecialFile};
 use regatta_core::project::CommitStyle;
-use regatta_engine::ports::git::{Git, TrialMerge};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{CommitRange, TrialMerge};
 
-use crate::world::{A1, A2, World, authorship, commit_all, git, make_executable, write};
+use crate::world::{
+    A1, A2, SingleMerge, World, change_of, commit_all, git, make_executable, write,
+};
 
 /// A change that an agent makes in its workspace.
 type WorkspaceEdit<'a> = &'a dyn Fn(&Path);
 
 fn special_files(world: &World, base: &CommitId, commit: &CommitId) -> Vec<SpecialFile> {
-    world.git.special_files(&world.repo, base, commit).unwrap()
+    world
+        .git
+        .special_files(&world.repo, CommitRange { base, commit })
+        .unwrap()
 }
 
 fn special_file(
@@ -134,7 +140,7 @@ fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() 
         ),
         (vec![], vec![])
     );
-    let changes = [(first, authorship("one")), (second, authorship("two"))];
+    let changes = [change_of(&first, "one"), change_of(&second, "two")];
     let merges = world
         .git
         .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
@@ -183,8 +189,7 @@ fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show(
             .trial_merge(
                 &world.repo,
                 &tip,
-                &capture.commit,
-                &authorship("T"),
+                &change_of(&capture.commit, "T"),
                 CommitStyle::Rebase,
             )
             .unwrap();

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, TrunkMoveResult};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{CommitRange, TrunkMoveResult};
 
 use crate::git_server::Server;
 use crate::world::{
@@ -92,7 +93,7 @@ fn pointer(world: &World, commit: &CommitId) -> String {
 fn unpublished(world: &World, base: &CommitId, commit: &CommitId) -> Vec<String> {
     world
         .git
-        .unpublished_submodules(&world.repo, base, commit)
+        .unpublished_submodules(&world.repo, CommitRange { base, commit })
         .unwrap()
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::world::*;
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, TrialMerge};
+use regatta_engine::ports::git::TrialMerge;
 
 /// Pseudo-random numbers, deterministic for a seed.
 struct Rng(u64);
@@ -128,8 +128,7 @@ fn q1_a_merge_without_a_git_process_equals_gits_merge() {
             .trial_merge(
                 &world.repo,
                 &ours,
-                &theirs,
-                &authorship("land"),
+                &change_of(&theirs, "land"),
                 CommitStyle::Squash,
             )
             .unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::{Duration, SystemTime};
 
 use regatta_core::pattern::PathPattern;
-use regatta_engine::ports::git::{CopiedFiles, Git};
+use regatta_engine::ports::git::CopiedFiles;
 
 use crate::world::*;
 

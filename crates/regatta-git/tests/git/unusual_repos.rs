@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Git, ProjectRepo, PushResult, TrialMerge, TrunkMoveResult};
+use regatta_engine::ports::git::{ProjectRepo, PushResult, TrialMerge, TrunkMoveResult};
 use regatta_git::GitAdapter;
 
 use crate::world::*;
@@ -184,8 +184,7 @@ fn names_that_differ_by_case_alone_are_refused_where_case_is_ignored() {
             .trial_merge(
                 &world.repo,
                 &old,
-                &commit,
-                &authorship("land it"),
+                &change_of(&commit, "land it"),
                 CommitStyle::Squash,
             )
             .unwrap_err();
@@ -612,8 +611,7 @@ fn trunk_can_move_by_two_landings_in_one_step() {
         .trial_merge(
             &world.repo,
             &first,
-            &commit,
-            &authorship("second"),
+            &change_of(&commit, "second"),
             CommitStyle::Squash,
         )
         .unwrap();

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::git::Git;
 
 use crate::world::*;
 

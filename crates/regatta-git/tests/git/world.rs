@@ -8,9 +8,10 @@ use std::process::{Command, Output};
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
 pub(crate) use regatta_core::project::CommitStyle;
+pub(crate) use regatta_engine::ports::git::parts::*;
 use regatta_engine::ports::git::{
-    Authorship, Capture, Git, ProjectRepo, ReachabilityProof, TrialMerge, TrunkMoveResult,
-    TrunkPermit, Workspace,
+    AuthoredChange, Authorship, Capture, GitError, ProjectRepo, ReachabilityProof, TrialMerge,
+    TrunkMoveResult, TrunkPermit, Workspace,
 };
 use regatta_git::GitAdapter;
 use tempfile::TempDir;
@@ -35,6 +36,38 @@ pub(crate) fn authorship(message: &str) -> Authorship {
         email: "amber@regatta.invalid".into(),
         message: message.into(),
         unix_seconds: 1000,
+    }
+}
+
+/// Returns a commit as a change that lands with this message.
+pub(crate) fn change_of(commit: &CommitId, message: &str) -> AuthoredChange {
+    AuthoredChange {
+        commit: commit.clone(),
+        authorship: authorship(message),
+    }
+}
+
+/// Merges a single change.
+pub(crate) trait SingleMerge {
+    fn trial_merge(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &AuthoredChange,
+        style: CommitStyle,
+    ) -> Result<TrialMerge, GitError>;
+}
+
+impl SingleMerge for GitAdapter {
+    fn trial_merge(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &AuthoredChange,
+        style: CommitStyle,
+    ) -> Result<TrialMerge, GitError> {
+        let mut merges = self.trial_merges(repo, tip, std::slice::from_ref(change), style)?;
+        Ok(merges.pop().expect("one change has one result"))
     }
 }
 
@@ -164,8 +197,7 @@ impl World {
             .trial_merge(
                 &self.repo,
                 &self.tip(),
-                commit,
-                &authorship("land it"),
+                &change_of(commit, "land it"),
                 CommitStyle::Squash,
             )
             .unwrap()

@@ -17,7 +17,7 @@ use regatta_api::Problem;
 use regatta_core::ids::{CommitId, TaskId};
 use regatta_core::refusal::Refusal;
 use regatta_core::task::Task;
-use regatta_engine::ports::git::ProjectRepo;
+use regatta_engine::ports::git::{CommitRange, ProjectRepo};
 use serde::{Deserialize, Serialize};
 
 use crate::authenticated::Authenticated;
@@ -150,7 +150,14 @@ async fn load_patch(
         base.clone(),
         work.commit.clone(),
     );
-    let text = verbs::run_blocking(move || git.diff(&repo, &from, &to)).await?;
+    let text = verbs::run_blocking(move || {
+        let range = CommitRange {
+            base: &from,
+            commit: &to,
+        };
+        git.diff(&repo, range)
+    })
+    .await?;
     let text = text.map_err(|error| Problem::new(422, error.code, error.message, error.hint))?;
     let mut files = parse_patch(&text);
     if since_review {

@@ -11,6 +11,7 @@ use regatta_core::landing::{self, LentTrunkClaim};
 use regatta_core::refusal::Refusal;
 use regatta_core::scope_escape;
 use regatta_core::task::Task;
+use regatta_engine::ports::git::CommitRange;
 
 use regatta_core::task;
 
@@ -253,9 +254,15 @@ impl VerbHandler<'_> {
             (false, _) => work.base,
         };
         let (from, commit) = (base.clone(), work.commit.clone());
-        let patch = run_blocking(move || git.diff(&repo, &from, &commit))
-            .await?
-            .map_err(problem_from_git)?;
+        let patch = run_blocking(move || {
+            let range = CommitRange {
+                base: &from,
+                commit: &commit,
+            };
+            git.diff(&repo, range)
+        })
+        .await?
+        .map_err(problem_from_git)?;
         let left_out = scope_escape::files_left_out(&task, work.attempt);
         let (commit, files) = (work.commit, work.changed);
         let view = DiffView {
@@ -295,7 +302,11 @@ impl VerbHandler<'_> {
                 return Ok(None);
             };
             let commit = if all { kept.whole } else { kept.commit };
-            let patch = git.diff(&repo, &kept.base, &commit)?;
+            let range = CommitRange {
+                base: &kept.base,
+                commit: &commit,
+            };
+            let patch = git.diff(&repo, range)?;
             Ok(Some((kept.base, commit, patch)))
         });
         let Some((base, commit, patch)) = found.await?.map_err(problem_from_git)? else {

@@ -69,6 +69,58 @@ impl FakeRepos {
         false
     }
 
+    /// Returns `commit` if the history of `tip` contains it, or else the commit in that history that
+    /// replaced `commit` in a rebase of the trunk.
+    pub(super) fn current_form_of(&self, tip: &CommitId, commit: &CommitId) -> Option<CommitId> {
+        let mut form = commit;
+        while !self.is_ancestor(form, tip) {
+            form = self.rebased.get(form)?;
+        }
+        Some(form.clone())
+    }
+
+    /// Merges one change onto `tip`, and creates the resulting commit.
+    pub(super) fn trial_merge(
+        &mut self,
+        tip: &CommitId,
+        AuthoredChange { commit, authorship }: &AuthoredChange,
+        style: CommitStyle,
+    ) -> Result<TrialMerge, GitError> {
+        let ours = self.files_of(tip);
+        let merged = match self.merge_onto(tip, commit)? {
+            Err(paths) => return Ok(TrialMerge::Conflict(paths)),
+            Ok(merged) if merged == ours => return Ok(TrialMerge::Empty),
+            Ok(merged) => merged,
+        };
+        let new = self.commit(
+            Some(tip.clone()),
+            merged,
+            &authorship.message,
+            authorship.unix_seconds,
+        );
+        if style == CommitStyle::Merge
+            && let Some(made) = self.commits.get_mut(&new)
+        {
+            made.merged_parent = Some(commit.clone());
+        }
+        Ok(TrialMerge::Clean(new))
+    }
+
+    /// Returns the untracked files of the user's checkout that the project's setting
+    /// `workspace.copy` names and that `commit` does not have.
+    pub(super) fn files_to_copy(&self, repo: &ProjectRepo, commit: &CommitId) -> FakeTree {
+        let tracked = self.files_of(commit);
+        let patterns = &repo.workspace.copy;
+        let untracked = self.untracked_files.get(&repo.path);
+        untracked
+            .into_iter()
+            .flatten()
+            .filter(|(path, _)| patterns.iter().any(|pattern| pattern.matches(path)))
+            .filter(|(path, _)| !tracked.contains_key(*path))
+            .map(|(path, content)| (path.clone(), content.clone()))
+            .collect()
+    }
+
     /// Merges the changes of a commit onto the commit `tip`. The common base of the merge is the
     /// commit's parent. The inner `Err` lists the conflicting paths.
     pub(super) fn merge_onto(
@@ -187,6 +239,40 @@ impl FakeRepos {
                 .into_iter()
                 .map(|fault| format!("{}: {fault}", permit.landing())),
         );
+    }
+}
+
+/// Returns the paths whose content differs between two trees, sorted.
+pub(super) fn changed_paths(before: &FakeTree, after: &FakeTree) -> Vec<String> {
+    let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    paths
+        .into_iter()
+        .filter(|path| before.get(*path) != after.get(*path))
+        .cloned()
+        .collect()
+}
+
+/// Returns the number and size of files that were copied.
+pub(super) fn copied_files(files: &FakeTree) -> CopiedFiles {
+    CopiedFiles {
+        files: files.len() as u64,
+        bytes: files.values().map(|content| content.len() as u64).sum(),
+        skipped: vec![],
+    }
+}
+
+/// Returns the kind of a conflict from the content of the path in the common base, on the trunk and
+/// in the change.
+pub(super) fn conflict_kind(
+    base: Option<&String>,
+    ours: Option<&String>,
+    theirs: Option<&String>,
+) -> ConflictKind {
+    match (base, ours, theirs) {
+        (_, None, _) => ConflictKind::DeletedOnTrunk,
+        (_, _, None) => ConflictKind::DeletedByTask,
+        (None, Some(_), Some(_)) => ConflictKind::Added,
+        (Some(_), Some(_), Some(_)) => ConflictKind::Content,
     }
 }
 

@@ -106,3 +106,86 @@ pub(super) fn find_landing(
     }
     Ok(None)
 }
+
+/// Returns the subjects and tasks of a commit and its first-parent ancestors, newest first.
+pub(super) fn history(repos: &FakeRepos, commit: &CommitId) -> Vec<UnreleasedCommit> {
+    let mut found = Vec::new();
+    let mut next = repos.commits.get(commit);
+    while let Some(commit) = next {
+        found.push(UnreleasedCommit {
+            subject: commit.message.lines().next().unwrap_or_default().to_owned(),
+            task: task_in_trailer(&commit.message),
+        });
+        next = commit.parent.as_ref().and_then(|id| repos.commits.get(id));
+    }
+    found
+}
+
+fn task_in_trailer(message: &str) -> Option<String> {
+    let mut lines = message.lines();
+    lines.find_map(|line| line.strip_prefix("Regatta-Task: ").map(str::to_owned))
+}
+
+/// Returns the trunk of a remote, and the paths that changed there since both trunks had a common
+/// commit.
+pub(super) fn fetch_upstream(
+    repos: &FakeRepos,
+    repo: &ProjectRepo,
+    remote: &str,
+) -> Result<UpstreamTrunk, GitError> {
+    let local = repos.trunk(repo)?.tip.clone();
+    let unknown = || {
+        git_error(
+            "fetch_needed",
+            &format!("the remote {remote} has no trunk here"),
+        )
+    };
+    let tip = repos.remotes.get(remote).cloned().ok_or_else(unknown)?;
+    repos.find_commit(&tip)?;
+    let base = common_base(repos, &local, &tip).ok_or_else(unknown)?;
+    let changed = changed_paths(&repos.files_of(&base), &repos.files_of(&tip));
+    Ok(UpstreamTrunk { tip, changed })
+}
+
+/// Returns the newest first-parent ancestor of `theirs` that is in the history of `ours`.
+fn common_base(repos: &FakeRepos, ours: &CommitId, theirs: &CommitId) -> Option<CommitId> {
+    let parent = |id: &CommitId| repos.commits.get(id)?.parent.clone();
+    std::iter::successors(Some(theirs.clone()), parent).find(|id| repos.is_ancestor(id, ours))
+}
+
+/// Replays the commits that only the local trunk has on top of `onto`. Moves no trunk.
+pub(super) fn rebase_trunk(
+    repos: &mut FakeRepos,
+    repo: &ProjectRepo,
+    onto: &CommitId,
+) -> Result<RebaseResult, GitError> {
+    let old = repos.trunk(repo)?.tip.clone();
+    if repos.is_ancestor(onto, &old) {
+        return Ok(RebaseResult::UpToDate { tip: old });
+    }
+    let mut local: Vec<CommitId> = Vec::new();
+    let mut next = Some(old.clone());
+    while let Some(id) = next.filter(|id| !repos.is_ancestor(id, onto)) {
+        next = repos.find_commit(&id)?.parent;
+        local.push(id);
+    }
+    let (mut tip, mut replaced, mut tasks) = (onto.clone(), Vec::new(), Vec::new());
+    for id in local.into_iter().rev() {
+        let commit = repos.find_commit(&id)?;
+        let merged = match repos.merge_onto(&tip, &id)? {
+            Err(paths) => return Ok(RebaseResult::Conflict { paths }),
+            Ok(merged) => merged,
+        };
+        if merged != repos.files_of(&tip) {
+            tip = repos.commit(Some(tip), merged, &commit.message, 0);
+        }
+        tasks.extend(task_in_trailer(&commit.message));
+        replaced.push((id, tip.clone()));
+    }
+    repos.rebased.extend(replaced);
+    Ok(RebaseResult::Rebased {
+        old,
+        new: tip,
+        tasks,
+    })
+}

@@ -23,7 +23,6 @@ pub(super) fn prepare(
     fixup: &Fixup,
     authorship: &Authorship,
 ) -> Result<Workspace, GitError> {
-    let change = &fixup.commit;
     let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
     if let Some(workspace) = repos.workspaces.get(&attempt) {
         return Ok(Workspace {
@@ -34,13 +33,41 @@ pub(super) fn prepare(
         });
     }
     let tip = repos.trunk(repo)?.tip.clone();
-    let (ours, theirs) = (repos.files_of(&tip), repos.files_of(change));
+    let files = fixup_tree(repos, &tip, fixup)?;
+    let base = repos.commit(
+        Some(tip),
+        files.clone(),
+        &authorship.message,
+        authorship.unix_seconds,
+    );
+    repos.fixup_bases.insert(attempt, base.clone());
+    let workspace = FakeWorkspace {
+        branch: branch.clone(),
+        base: base.clone(),
+        files,
+        foreign_files: FakeTree::new(),
+        is_ready: false,
+    };
+    repos.workspaces.insert(attempt, workspace);
+    Ok(Workspace {
+        path,
+        branch: branch.clone(),
+        base,
+        objects: None,
+    })
+}
+
+/// Returns the files of the workspace of a fix-up (an attempt that resolves a conflict): the
+/// conflicting change merged onto the commit `tip`, with conflict markers.
+fn fixup_tree(repos: &FakeRepos, tip: &CommitId, fixup: &Fixup) -> Result<FakeTree, GitError> {
+    let change = &fixup.commit;
+    let (ours, theirs) = (repos.files_of(tip), repos.files_of(change));
     let start = repos
         .find_commit(change)?
         .parent
         .map(|id| repos.files_of(&id))
         .unwrap_or_default();
-    let conflicts = repos.merge_onto(&tip, change)?.err().unwrap_or_default();
+    let conflicts = repos.merge_onto(tip, change)?.err().unwrap_or_default();
     let without_conflicts = |files: &FakeTree| -> FakeTree {
         files
             .iter()
@@ -70,27 +97,27 @@ pub(super) fn prepare(
         );
         files.insert(path, text);
     }
-    let base = repos.commit(
-        Some(tip),
-        files.clone(),
-        &authorship.message,
-        authorship.unix_seconds,
-    );
-    repos.fixup_bases.insert(attempt, base.clone());
-    let workspace = FakeWorkspace {
-        branch: branch.clone(),
-        base: base.clone(),
-        files,
-        foreign_files: FakeTree::new(),
-        is_ready: false,
+    Ok(files)
+}
+
+/// Accepts a commit as the base of a fix-up's workspace on another machine, if [`prepare`] would
+/// make exactly that commit from a commit of the trunk.
+pub(super) fn recognise(
+    repos: &mut FakeRepos,
+    (repo, attempt): (&ProjectRepo, AttemptId),
+    base: &CommitId,
+    fixup: &Fixup,
+) -> Result<bool, GitError> {
+    let tip = repos.trunk(repo)?.tip.clone();
+    let Commit { parent, files, .. } = repos.find_commit(base)?;
+    let Some(onto) = parent.filter(|onto| repos.is_ancestor(onto, &tip)) else {
+        return Ok(false);
     };
-    repos.workspaces.insert(attempt, workspace);
-    Ok(Workspace {
-        path,
-        branch: branch.clone(),
-        base,
-        objects: None,
-    })
+    if fixup_tree(repos, &onto, fixup)? != files {
+        return Ok(false);
+    }
+    repos.fixup_bases.insert(attempt, base.clone());
+    Ok(true)
 }
 
 /// Joins the saved work of a fix-up (an attempt that resolves a conflict) and the conflicting
@@ -106,12 +133,7 @@ pub(super) fn squash(
     }
     let tip = repos.find_commit(&capture.base)?.parent.unwrap();
     let (before, after) = (repos.files_of(&tip), repos.files_of(&capture.commit));
-    let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let changed = paths
-        .into_iter()
-        .filter(|path| before.get(*path) != after.get(*path))
-        .cloned()
-        .collect();
+    let changed = changed_paths(&before, &after);
     let commit = repos.commit(
         Some(tip.clone()),
         after,

@@ -8,7 +8,7 @@ use regatta_api::{Call, call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
 use regatta_core::scope_escape;
-use regatta_engine::ports::git::{Git, ProjectRepo};
+use regatta_engine::ports::git::{CommitGit, ProjectRepo};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -277,7 +277,7 @@ fn open_in_tool(
     for path in diff.files.iter().cloned().chain(reverted) {
         let sides = [("before", &diff.base), ("after", &diff.commit)];
         let [before, after] = sides.map(|(name, commit)| {
-            write_file_of_commit(&git, &repo, commit, &temp_dir.path().join(name), &path)
+            write_file_of_commit(&*git, &repo, commit, &temp_dir.path().join(name), &path)
         });
         let (Some(before), Some(after)) = (before?, after?) else {
             continue;
@@ -325,7 +325,7 @@ fn open_in_tool(
 /// Writes the file `path` of a commit below `dir`, or an empty file if the commit contains no such
 /// file. Returns `None` for a path that would leave `dir` (invariant S6).
 fn write_file_of_commit(
-    git: &impl Git,
+    git: &dyn CommitGit,
     repo: &ProjectRepo,
     commit: &CommitId,
     dir: &Path,

@@ -16,7 +16,7 @@ use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
 use regatta_api::view::{AgentView, BridgeView};
 use regatta_api::{call, input};
 use regatta_core::agent::{Runtime, SandboxLevel as Confined};
-use regatta_engine::ports::git::{Git, RepoFacts};
+use regatta_engine::ports::git::RepoFacts;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;

@@ -8,7 +8,6 @@ use regatta_api::{call, input};
 use regatta_core::agent::Runtime;
 use regatta_core::hook::HookAction;
 use regatta_core::ids::{BranchName, HookId, ProjectName};
-use regatta_engine::ports::git::Git;
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};

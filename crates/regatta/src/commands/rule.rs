@@ -179,11 +179,9 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         action: args.action.into(),
     };
     let dir = app.working_dir()?;
-    let facts = regatta_engine::ports::git::Git::inspect(
-        &crate::composition::git_adapter(&app.data_dir()?),
-        &dir,
-    )
-    .map_err(|error| command_error(error.code, error.message, error.hint))?;
+    let facts = crate::composition::git_adapter(&app.data_dir()?)
+        .inspect(&dir)
+        .map_err(|error| command_error(error.code, error.message, error.hint))?;
     let file = facts.top.join("regatta.toml");
     let io = |error: std::io::Error| {
         command_error(

@@ -24,7 +24,6 @@ use regatta_core::ids::{AgentName, MissionId, ProjectName, TeamName};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::CommitGrouping;
 use regatta_core::{manifest, mission, start_gates};
-use regatta_engine::ports::git::Git;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -196,7 +195,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         // If the directory is not a usable git repository, report that error first, because it is
         // more helpful than the error that would follow.
         let git = crate::composition::git_adapter(&app.data_dir()?);
-        regatta_engine::ports::git::Git::inspect(&git, &app.working_dir()?)
+        git.inspect(&app.working_dir()?)
             .map_err(|error| command_error(error.code, error.message, error.hint))?;
         return Err(command_error(
             "no_project",
@@ -466,9 +465,7 @@ fn warn_if_dirty(app: &CommandContext) {
     else {
         return;
     };
-    let facts =
-        regatta_engine::ports::git::Git::inspect(&crate::composition::git_adapter(&data_dir), &dir);
-    if let Ok(facts) = facts
+    if let Ok(facts) = crate::composition::git_adapter(&data_dir).inspect(&dir)
         && !facts.dirty_files.is_empty()
     {
         let files = facts

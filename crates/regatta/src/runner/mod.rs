@@ -24,7 +24,7 @@ use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::{HEARTBEAT_INTERVAL_MS, RegisterRunner, SELF_FENCE_TIMEOUT_MS};
 use regatta_engine::LocalSite;
 use regatta_engine::ports::agents::{Agents, ProcessState, SessionInput};
-use regatta_engine::ports::git::Git;
+use regatta_engine::ports::git::RunnerGit;
 use regatta_engine::ports::site::{AttemptSpec, Site, SiteError};
 use regatta_engine::remote_site;
 
@@ -66,7 +66,7 @@ struct RunnerProcess {
     identity: String,
     daemon: DaemonClient,
     local_site: LocalSite,
-    git: Arc<dyn Git>,
+    git: Arc<dyn RunnerGit>,
     agents: Arc<dyn Agents>,
     session: AtomicU64,
     /// The time at which the daemon last answered.

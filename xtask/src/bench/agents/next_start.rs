@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
-use regatta_engine::ports::git::{Git, ProjectRepo, ReachabilityProof};
+use regatta_engine::ports::git::parts::*;
+use regatta_engine::ports::git::{ProjectRepo, ReachabilityProof};
 use regatta_engine::ports::store::Store;
 use regatta_git::GitAdapter;
 

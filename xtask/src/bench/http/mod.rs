@@ -52,6 +52,7 @@ impl BenchServer {
         let (end, ended) = oneshot::channel::<()>();
         let doors = ServerConfig {
             engine: engine.clone(),
+            git_server: None,
             tokens: TokenStore::open(dir, TOKEN.into())?,
             loopback_listener: tcp,
             public_listener: None,

@@ -68,12 +68,9 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         .git
         .unreleased_commits(&ProjectRepo::from_project(project), &landed.commit)
     {
-        Ok(Some(commits)) => commits.iter().any(|commit| {
+        Ok(commits) => commits.iter().any(|commit| {
             is_release_subject(&commit.subject) || landed_releasable_task(engine, commit)
         }),
-        // Git cannot tell which commits are unreleased, so a release is due if the task that has
-        // just landed is a feature or a bug.
-        Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
             let text = format!(
                 "Could not find the unreleased commits after {} landed: {error}",

@@ -18,7 +18,7 @@ use crate::Engine;
 use crate::ports::git::{MergeSide, OwnershipMerge, ProjectRepo, TrialMerge};
 use crate::ports::store::TaskFilter;
 
-use super::{TrialBatch, TrialMember, landing_authorship};
+use super::{TrialBatch, TrialMember, authored_change};
 
 /// The number of the newest tasks among which [`landed_since`] looks for tasks that have landed. It
 /// ignores older tasks.
@@ -50,14 +50,9 @@ pub(super) fn resolve_by_ownership(
         .iter()
         .map(|path| (path.clone(), winning_side(path, &member.task, &since)))
         .collect();
-    let authorship = landing_authorship(batch, member);
-    let merge = engine.shared.git.merge_with_ownership(
-        &batch.repo,
-        tip,
-        &submission.commit,
-        &sides,
-        &authorship,
-    );
+    let change = authored_change(batch, member);
+    let git = &engine.shared.git;
+    let merge = git.merge_with_ownership(&batch.repo, tip, &change, &sides);
     let OwnershipMerge { trial, dropped } = merge.map_err(|error| error.to_string())?;
     let dropped = dropped.map(|versions| DroppedSides {
         reference: versions.reference,

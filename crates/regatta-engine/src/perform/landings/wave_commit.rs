@@ -7,7 +7,7 @@ use regatta_core::ids::CommitId;
 use regatta_core::landing::{CarriedLanding, TrialOutcome, wave_commit};
 
 use crate::Engine;
-use crate::ports::git::Authorship;
+use crate::ports::git::{AuthoredChange, Authorship};
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
@@ -73,11 +73,11 @@ impl OpenWave {
         if members.len() < 2 || tip == *onto {
             return Ok(tip);
         }
-        let authorship = wave_authorship(batch, board, wave, members);
-        let squashed = engine
-            .shared
-            .git
-            .squash_range(&batch.repo, onto, &tip, &authorship);
+        let change = AuthoredChange {
+            commit: tip,
+            authorship: wave_authorship(batch, board, wave, members),
+        };
+        let squashed = engine.shared.git.squash_range(&batch.repo, onto, &change);
         let squashed = squashed.map_err(|error| TrialOutcome::Held {
             landing: None,
             reason: error.to_string(),

@@ -2,9 +2,12 @@
 //! machine) fetches a project from the server and pushes agents' work to the server.
 
 use std::fmt;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 
-use regatta_core::ids::AttemptId;
+use regatta_core::ids::{AttemptId, CommitId, ProjectName};
+
+use super::{GitError, ProjectRepo};
 
 /// One of the two services of git's HTTP protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +88,81 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     // Only the usual spelling of the attempt's id counts, because `A07` would be a different ref
     // from `A7`.
     (is_plain && id.to_string() == attempt).then_some(id)
+}
+
+/// The two directions of a connection with a git client.
+pub struct PeerStreams<'a> {
+    /// The body of the client's request.
+    pub request: &'a mut dyn Read,
+    /// Receives the body of the answer.
+    pub answer: &'a mut dyn Write,
+}
+
+/// Serves projects to runners (processes that execute attempts on other machines) with git's HTTP
+/// protocol.
+pub trait ServeGit: Send + Sync {
+    /// Answers the request `GET info/refs?service=…` of git's HTTP protocol, including its header
+    /// line. The data comes from the vault (Regatta's own repository), after it was updated to the
+    /// trunk. The trunk is the answer's `HEAD` and only branch. Other refs are listed only for a
+    /// push, and only if `may_write` allows them.
+    fn advertise(
+        &self,
+        repo: &ProjectRepo,
+        request: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError>;
+
+    /// Serves the vault (Regatta's own repository) to a client that fetches (`POST
+    /// git-upload-pack`) or pushes (`git-receive-pack`). Both directions are streamed, so neither
+    /// is held in memory. Any commit of the vault may be fetched by its id. A push may write only
+    /// refs that `may_write` allows, and cannot delete a ref. If a push names any other ref, none
+    /// of its refs is written, and the answer says so. When a push moves a ref, the old commit is
+    /// kept. Refs that the answer reports as written are on the disk.
+    ///
+    /// If the call fails before it wrote to `answer`, the error is the whole answer (`bad_request`
+    /// means that the client made the mistake). If the call fails later, the caller must abort the
+    /// connection instead of ending the answer. Both streams must time out with an error when the
+    /// client stops sending or receiving.
+    fn serve(
+        &self,
+        repo: &ProjectRepo,
+        request: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+        peer: PeerStreams<'_>,
+    ) -> Result<(), GitError>;
+}
+
+/// Exchanges a project with the server. A runner (a process that executes attempts on another
+/// machine) needs this part.
+pub trait MirrorGit: Send + Sync {
+    /// Returns the directory in which a runner (a process that executes attempts on another
+    /// machine) keeps its copy of a project from the server. On the runner's machine, this
+    /// directory is the [`ProjectRepo::path`] of the project.
+    fn mirror_path(&self, project: &ProjectName) -> PathBuf;
+
+    /// Creates or updates the copy of a project that a runner (a process that executes attempts on
+    /// another machine) keeps at [`MirrorGit::mirror_path`]. Moves the trunk of the copy to the server's
+    /// trunk, and also fetches the commits in `wants`. All other methods treat the copy like a
+    /// user's repository.
+    fn fetch_project(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError>;
+
+    /// Pushes all stored commits of an attempt's work to the server, under the same refs. Either
+    /// all of them are written or none.
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError>;
+
+    /// Deletes the refs that keep an attempt's work on this machine, after the server has that
+    /// work.
+    fn forget_attempt(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<(), GitError>;
 }
 
 #[cfg(test)]

@@ -154,6 +154,24 @@ pub struct Capture {
     pub changed: Vec<String>,
 }
 
+/// A commit of finished work that is to be merged, and the authorship for the commit that results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthoredChange {
+    /// The commit with the work.
+    pub commit: CommitId,
+    /// The author, the message and the date of the resulting commit.
+    pub authorship: Authorship,
+}
+
+/// Two commits that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct CommitRange<'a> {
+    /// The older commit.
+    pub base: &'a CommitId,
+    /// The newer commit.
+    pub commit: &'a CommitId,
+}
+
 /// A path that a commit changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileChange {
