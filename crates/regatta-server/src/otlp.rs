@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
+use data_encoding::HEXLOWER;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use regatta_core::attempt::AttemptCause;
@@ -149,11 +150,7 @@ impl Tracer {
             .chain_update(self.id_seed)
             .chain_update(label)
             .finalize();
-        digest
-            .iter()
-            .take(bytes)
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        HEXLOWER.encode(&digest[..bytes])
     }
 
     fn attempt_ids(&self, id: AttemptId) -> (String, String) {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
@@ -12,17 +13,13 @@ pub(crate) fn hmac_hex(secret: &str, pieces: &[&[u8]]) -> String {
     for piece in pieces {
         mac.update(piece);
     }
-    hex(&mac.finalize().into_bytes())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
 /// Returns an identifier that looks random but is the same for the same seed.
 pub(crate) fn fake_token(seed: &str, length: usize) -> String {
     let digest = Sha256::digest(seed.as_bytes());
-    hex(&digest).chars().take(length).collect()
+    HEXLOWER.encode(&digest).chars().take(length).collect()
 }
 
 /// Returns the same identifier as [`fake_token`], but in capital letters like Slack's identifiers.
