@@ -55,29 +55,8 @@ pub(crate) fn unix_time() -> Duration {
 
 /// Formats a time since 1970 as `2026-11-16T02:40:00.000Z`.
 pub(crate) fn iso_time(since: Duration) -> String {
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Converts days into a date. Years are counted from March, so that leap days come last (the
-    // algorithm "civil from days").
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) = (
-        day_of_year - (153 * shifted + 2) / 5 + 1,
-        if shifted < 10 {
-            shifted + 3
-        } else {
-            shifted - 9
-        },
-    );
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-        since.subsec_millis()
-    )
+    let date = jiff::Timestamp::UNIX_EPOCH + since;
+    format!("{date:.3}")
 }
 
 #[cfg(test)]
