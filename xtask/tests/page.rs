@@ -37,10 +37,7 @@ fn files_of(path: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// Hashes files with their paths relative to `top`, in the byte order of the paths.

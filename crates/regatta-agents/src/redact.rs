@@ -15,6 +15,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use data_encoding::{BASE64, BASE64URL, Encoding};
 use serde::de::IgnoredAny;
 
 use crate::named_secrets::{self, MultilineForm};
@@ -148,14 +149,14 @@ impl Redactor {
 
     fn add_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
-        for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
+        for base64 in [BASE64, BASE64URL] {
             // Add the base64 form of the value itself, and the forms that the value has inside a
             // longer encoded text. Three alignments cover all positions of the value in that text.
-            self.spellings
-                .push((base64(value.as_bytes(), alphabet), number));
+            let encoded = base64.encode(value.as_bytes());
+            self.spellings.push((encoded.chars().collect(), number));
             for ahead in 0..3 {
                 self.spellings
-                    .push((base64_core(value.as_bytes(), ahead, alphabet), number));
+                    .push((base64_core(value.as_bytes(), ahead, &base64), number));
             }
         }
     }
@@ -530,36 +531,14 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     None
 }
 
-const STANDARD_ALPHABET: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE_ALPHABET: &[u8; 64] =
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
-    let mut text = vec![];
-    for chunk in value.chunks(3) {
-        let byte = |at: usize| chunk.get(at).copied().map_or(0, u32::from);
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let bits_of_digit = bits >> (18 - 6 * digit) & 63;
-            text.push(if digit > chunk.len() {
-                '='
-            } else {
-                char::from(alphabet[bits_of_digit as usize])
-            });
-        }
-    }
-    text
-}
-
 /// Returns those base64 characters of a value that do not depend on the text around the value.
 /// `ahead` is the number of bytes, modulo 3, that precede the value in the encoded text.
-fn base64_core(value: &[u8], ahead: usize, alphabet: &[u8; 64]) -> Vec<char> {
+fn base64_core(value: &[u8], ahead: usize, base64: &Encoding) -> Vec<char> {
     let shifted = [&vec![0; ahead][..], value].concat();
-    let text = base64(&shifted, alphabet);
+    let text = base64.encode(&shifted);
     let first = (ahead * 8).div_ceil(6);
     let last = shifted.len() * 8 / 6;
-    text[first..last].to_vec()
+    text[first..last].chars().collect()
 }
 
 #[cfg(test)]

@@ -373,7 +373,7 @@ pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<Fi
 pub(crate) fn new_launch_mark() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(data_encoding::HEXLOWER.encode(&bytes))
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub mod signature; // signatures of deliveries
 mod github;
 mod http; // calls to a service
 mod linear;
+mod markdown; // Markdown of agents and people
 mod outbox; // shows the due posts, in order and once each
 mod outgoing_webhook; // signed webhooks to receivers of events
 mod slack;

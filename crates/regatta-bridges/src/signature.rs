@@ -2,6 +2,7 @@
 //! comparison takes the same time for every input, so that an attacker learns nothing from its
 //! duration.
 
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
@@ -13,11 +14,7 @@ pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())
         .expect("HMAC accepts keys of any length");
     parts.iter().for_each(|part| mac.update(part));
-    mac.finalize()
-        .into_bytes()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
 /// Returns whether `given` is the valid signature of the concatenated `parts`.

@@ -11,6 +11,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
+use data_encoding::BASE64;
 use regatta_bridges::config::WebhookConfig;
 use regatta_core::command::{Actor, Request};
 use serde_json::Value;
@@ -193,16 +194,6 @@ fn is_valid_signature(signed: &str, body: &[u8], given: &str) -> bool {
     ];
     let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
     let content = [signed.as_bytes(), b".", body].concat();
-    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let text = given.strip_prefix("v1,").unwrap().trim_end_matches('=');
-    let bits: String = text
-        .chars()
-        .map(|c| format!("{:06b}", digits.find(c).unwrap()))
-        .collect();
-    let bytes: Vec<u8> = bits
-        .as_bytes()
-        .chunks_exact(8)
-        .map(|bits| u8::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap())
-        .collect();
-    hmac::verify(&key, &content, &bytes).is_ok()
+    let signature = BASE64.decode(given.strip_prefix("v1,").unwrap().as_bytes());
+    hmac::verify(&key, &content, &signature.unwrap()).is_ok()
 }

@@ -321,21 +321,9 @@ pub(crate) fn read_evidence(
 
 /// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
 pub(crate) fn iso8601(unix_ms: u64) -> String {
-    let (seconds, days) = ((unix_ms / 1_000) % 86_400, (unix_ms / 86_400_000) as i64);
-    // The code uses Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let part = (5 * day_of_year + 2) / 153;
-    let (day, month) = (
-        day_of_year - (153 * part + 2) / 5 + 1,
-        if part < 10 { part + 3 } else { part - 9 },
-    );
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    let seconds = i64::try_from(unix_ms / 1_000).unwrap_or(i64::MAX);
+    let date = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
+    date.to_string()
 }
 
 #[cfg(test)]

@@ -543,7 +543,7 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
         let mode = u32::from_str_radix(std::str::from_utf8(bytes.get(..space)?).ok()?, 8).ok()?;
         let name = bytes.get(space + 1..end)?.to_vec();
         let id = bytes.get(end + 1..end + 1 + size)?;
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = data_encoding::HEXLOWER.encode(id);
         entries.push(TreeEntry {
             mode,
             name,

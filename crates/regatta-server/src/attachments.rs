@@ -158,10 +158,7 @@ fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File>
 }
 
 fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 fn stored_path(data_dir: &Path, sha256: &str) -> PathBuf {

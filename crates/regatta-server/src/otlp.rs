@@ -8,15 +8,17 @@
 //! `traceparent`, the spans of its calls belong to the trace that the header names.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
+use data_encoding::HEXLOWER;
 use regatta_core::attempt::AttemptCause;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, LandingId};
+use reqwest::{Certificate, Client, Url, redirect};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -35,10 +37,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The OpenTelemetry collector to which spans (timed operations in traces) are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceCollector {
-    /// Address of the collector as `host:port`.
-    address: String,
-    path: String,
+    url: Url,
     headers: Vec<(String, String)>,
+    /// A PEM file with the certificates that are trusted instead of those of the operating system.
+    certificates: Option<PathBuf>,
     service: String,
 }
 
@@ -53,25 +55,17 @@ impl TraceCollector {
             variable("OTEL_EXPORTER_OTLP_ENDPOINT")
                 .map(|base| format!("{}/v1/traces", base.trim_end_matches('/')))
         };
-        let Some(url) = traces_endpoint.or_else(base_endpoint) else {
+        let Some(text) = traces_endpoint.or_else(base_endpoint) else {
             return Ok(None);
         };
-        let rest = url.strip_prefix("http://").ok_or_else(|| {
-            format!(
-                "{url:?} does not begin with http://; traces can only be sent over HTTP, to a \
-                collector nearby"
-            )
-        })?;
-        let (address, path) = rest
-            .split_once('/')
-            .map_or((rest, String::new()), |(address, path)| {
-                (address, path.to_owned())
-            });
-        let address = if address.contains(':') {
-            address.to_owned()
-        } else {
-            format!("{address}:4318")
-        };
+        let mut url = Url::parse(&text)
+            .ok()
+            .filter(|url| ["http", "https"].contains(&url.scheme()))
+            .ok_or_else(|| format!("{text:?} does not begin with http:// or https://"))?;
+        // Collectors nearby listen on their own port, services on the port of https.
+        if url.scheme() == "http" && url.port().is_none() {
+            let _cannot_fail_for_http = url.set_port(Some(4318));
+        }
         let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
         let headers = headers
             .split(',')
@@ -80,12 +74,43 @@ impl TraceCollector {
             .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
             .collect();
         let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "regatta".into());
+        let certificates = variable("OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE")
+            .or_else(|| variable("OTEL_EXPORTER_OTLP_CERTIFICATE"));
         Ok(Some(TraceCollector {
-            address,
-            path: format!("/{path}"),
+            url,
             headers,
+            certificates: certificates.map(PathBuf::from),
             service,
         }))
+    }
+
+    fn http_client(&self) -> io::Result<Client> {
+        // All TLS code of the process uses the same cryptography provider. An error means that
+        // other code has already installed it.
+        let _installed = rustls::crypto::ring::default_provider().install_default();
+        let builder = Client::builder()
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .timeout(SEND_TIMEOUT);
+        let builder = match &self.certificates {
+            Some(path) => {
+                let unreadable = |why: String| {
+                    let path = path.display();
+                    io::Error::other(format!("could not read the certificates in {path}: {why}"))
+                };
+                let pem = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
+                let certificates = Certificate::from_pem_bundle(&pem)
+                    .map_err(|error| unreadable(innermost_cause(&error)))?;
+                builder.tls_certs_only(certificates)
+            }
+            // A machine that has no certificates can still send traces over HTTP.
+            None if self.url.scheme() == "http" => builder.tls_certs_only([]),
+            None => builder,
+        };
+        builder.build().map_err(|error| {
+            let why = innermost_cause(&error);
+            io::Error::other(format!("could not create the client for traces: {why}"))
+        })
     }
 }
 
@@ -108,6 +133,7 @@ struct Span {
 /// spans that wait to be sent.
 pub(crate) struct Tracer {
     collector: TraceCollector,
+    client: Client,
     id_seed: [u8; 32],
     waiting_spans: Mutex<WaitingSpans>,
     open_spans: Mutex<OpenSpans>,
@@ -133,9 +159,10 @@ struct OpenSpans {
 const MAX_OPEN_SPANS: usize = 10_000;
 
 impl Tracer {
-    pub(crate) fn new(collector: TraceCollector) -> std::io::Result<Tracer> {
+    pub(crate) fn new(collector: TraceCollector) -> io::Result<Tracer> {
         let id_seed = crate::tokens::random_bytes()?;
         Ok(Tracer {
+            client: collector.http_client()?,
             collector,
             id_seed,
             waiting_spans: Mutex::default(),
@@ -149,11 +176,7 @@ impl Tracer {
             .chain_update(self.id_seed)
             .chain_update(label)
             .finalize();
-        digest
-            .iter()
-            .take(bytes)
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        HEXLOWER.encode(&digest[..bytes])
     }
 
     fn attempt_ids(&self, id: AttemptId) -> (String, String) {
@@ -340,23 +363,39 @@ impl Tracer {
                 return was_logged;
             }
             let body = encode_spans(&self.collector.service, &batch).to_string();
-            match tokio::time::timeout(SEND_TIMEOUT, post_spans(&self.collector, body)).await {
-                Ok(Ok(())) => was_logged = false,
-                other => {
-                    let reason = match other {
-                        Ok(Err(reason)) => reason,
-                        _ => "it does not answer".into(),
-                    };
+            match self.post_spans(body).await {
+                Ok(()) => was_logged = false,
+                Err(reason) => {
                     if !was_logged {
                         tracing::warn!(
                             "could not send traces to the OpenTelemetry collector at {}; these traces are lost: \
                              {reason}",
-                            self.collector.address
+                            self.collector.url.origin().ascii_serialization()
                         );
                     }
                     was_logged = true;
                 }
             }
+        }
+    }
+
+    async fn post_spans(&self, body: String) -> Result<(), String> {
+        let request = self.client.post(self.collector.url.clone()).body(body);
+        let headers = self.collector.headers.iter();
+        let request = headers.fold(
+            request.header("content-type", "application/json"),
+            |request, (name, value)| request.header(name, value),
+        );
+        let sent = async {
+            let response = request.send().await?;
+            let status = response.status();
+            response.bytes().await?;
+            Ok(status)
+        };
+        match sent.await {
+            Ok(status) if status.is_success() => Ok(()),
+            Ok(status) => Err(format!("it answered {status}")),
+            Err(error) => Err(innermost_cause(&error)),
         }
     }
 }
@@ -438,49 +477,28 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
     }] })
 }
 
-async fn post_spans(collector: &TraceCollector, body: String) -> Result<(), String> {
-    let stream = tokio::net::TcpStream::connect(&collector.address)
-        .await
-        .map_err(|error| error.to_string())?;
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
-    let connection_task = tokio::spawn(connection);
-    let request = hyper::Request::post(&collector.path)
-        .header("host", &collector.address)
-        .header("content-type", "application/json");
-    let request = collector
-        .headers
-        .iter()
-        .fold(request, |builder, (name, value)| {
-            builder.header(name, value)
-        });
-    let request = request
-        .body(Full::<axum::body::Bytes>::from(body))
-        .map_err(|error| error.to_string())?;
-    let sent = async {
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|error| error.to_string())?;
-        let status = response.status();
-        response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| error.to_string())?;
-        if status.is_success() {
-            Ok(())
-        } else {
-            Err(format!("it answered {status}"))
-        }
-    };
-    let sent = sent.await;
-    connection_task.abort();
-    sent
+/// Returns the innermost cause of an error as text, because the innermost cause is the most
+/// specific.
+fn innermost_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use http_body_util::BodyExt;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -497,12 +515,8 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!(
-            (
-                from_base.address.as_str(),
-                from_base.path.as_str(),
-                from_base.service.as_str()
-            ),
-            ("127.0.0.1:4318", "/v1/traces", "regatta")
+            (from_base.url.as_str(), from_base.service.as_str()),
+            ("http://127.0.0.1:4318/v1/traces", "regatta")
         );
         let from_traces_endpoint = read(&[
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/in"),
@@ -510,17 +524,99 @@ mod tests {
         ]);
         let from_traces_endpoint = from_traces_endpoint.unwrap().unwrap();
         assert_eq!(
-            (
-                from_traces_endpoint.address.as_str(),
-                from_traces_endpoint.path.as_str()
-            ),
-            ("collector:4318", "/in")
+            from_traces_endpoint.url.as_str(),
+            "http://collector:4318/in"
         );
         assert_eq!(
             from_traces_endpoint.headers,
             [("x-key".into(), "1".into()), ("y".into(), "2".into())]
         );
-        assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://far.example")]).is_err());
+        let far = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://far.example")]);
+        assert_eq!(
+            far.unwrap().unwrap().url.as_str(),
+            "https://far.example/v1/traces"
+        );
+        for bad in ["far.example", "ftp://far.example", "unix:/x"] {
+            assert!(
+                read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", bad)]).is_err(),
+                "{bad}"
+            );
+        }
+    }
+
+    /// Starts a collector on loopback. Returns its URL and its received paths and bodies.
+    async fn start_https_collector(
+        certificate: &Path,
+        key: &Path,
+    ) -> (Url, mpsc::UnboundedReceiver<(String, Value)>) {
+        let acceptor = crate::tls::Tls::from_files(certificate, key)
+            .unwrap()
+            .acceptor;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/v1/traces", listener.local_addr().unwrap());
+        let (sender, receiver) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(stream) = acceptor.accept(stream).await else {
+                    continue;
+                };
+                let service = service_fn(|request: hyper::Request<Incoming>| async {
+                    let path = request.uri().path().to_owned();
+                    let body = request.into_body().collect().await?.to_bytes();
+                    sender
+                        .send((path, serde_json::from_slice(&body).unwrap()))
+                        .unwrap();
+                    Ok::<_, hyper::Error>(hyper::Response::new(String::from("{}")))
+                });
+                let _closed_by_client = http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await;
+            }
+        });
+        (Url::parse(&url).unwrap(), receiver)
+    }
+
+    #[tokio::test]
+    async fn spans_are_sent_over_https_only_to_a_collector_with_a_trusted_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = ["own", "foreign"].map(|name| {
+            let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+            let certificate = dir.path().join(format!("{name}.pem"));
+            let key = dir.path().join(format!("{name}.key"));
+            std::fs::write(&certificate, made.cert.pem()).unwrap();
+            std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+            (certificate, key)
+        });
+        let [(own_certificate, key), (foreign_certificate, _)] = files;
+        let (url, mut received) = start_https_collector(&own_certificate, &key).await;
+        for (trusted, is_sent) in [(foreign_certificate, false), (own_certificate, true)] {
+            let tracer = Tracer::new(TraceCollector {
+                url: url.clone(),
+                headers: vec![],
+                certificates: Some(trusted),
+                service: "regatta".into(),
+            });
+            let tracer = tracer.unwrap();
+            tracer.queue_span(Span {
+                trace: "4bf92f3577b34da6a3ce929d0e0e4736".into(),
+                id: String::new(),
+                parent: None,
+                name: "status".into(),
+                kind: 2,
+                start_ns: 1,
+                end_ns: 2,
+                attributes: vec![],
+                error: None,
+            });
+            let is_outage = tracer.send_all(false).await;
+            assert_eq!(is_outage, !is_sent);
+        }
+        let (path, body) = received.recv().await.unwrap();
+        assert_eq!(path, "/v1/traces");
+        let span = &body["resourceSpans"][0]["scopeSpans"][0]["spans"][0];
+        assert_eq!(span["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert!(received.try_recv().is_err(), "only one request arrived");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
 
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use regatta_api::Problem;
 use regatta_api::verb::TokenScope;
@@ -134,7 +135,7 @@ impl TokenMinter {
     pub fn attempt_token(&self, id: AttemptId, fence: u64) -> String {
         format!(
             "ra_{id}_{}",
-            hex(&mac(&self.key, format!("{id} {fence}").as_bytes()))
+            HEXLOWER.encode(&mac(&self.key, format!("{id} {fence}").as_bytes()))
         )
     }
 
@@ -143,7 +144,7 @@ impl TokenMinter {
     pub fn firing_token(&self, id: FiringId, fence: u64) -> String {
         format!(
             "rf_{id}_{}",
-            hex(&mac(&self.key, format!("{id} {fence}").as_bytes()))
+            HEXLOWER.encode(&mac(&self.key, format!("{id} {fence}").as_bytes()))
         )
     }
 }
@@ -154,16 +155,8 @@ fn mac(key: &[u8], message: &[u8]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    let digit = |byte: u8| char::from(b"0123456789abcdef"[usize::from(byte & 15)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
-        .collect()
-}
-
 fn hash(token: &str) -> String {
-    hex(&Sha256::digest(token.as_bytes()))
+    HEXLOWER.encode(&Sha256::digest(token.as_bytes()))
 }
 
 /// Knows all valid tokens and checks the tokens of callers.
@@ -333,7 +326,7 @@ impl TokenStore {
             ));
         }
         let secret = random_bytes().map_err(|error| storage_problem(&error))?;
-        let token = format!("rt_{}", hex(&secret));
+        let token = format!("rt_{}", HEXLOWER.encode(&secret));
         let new_token = IssuedToken {
             name: name.into(),
             scope,

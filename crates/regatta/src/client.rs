@@ -10,26 +10,31 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper_util::rt::TokioIo;
+use axum::body::Bytes;
 use regatta_api::verb::TypedCall;
 use regatta_api::view::{EventView, VerbAnswer};
 use regatta_api::{Call, Problem};
+use reqwest::{ClientBuilder, Method, Response, Url, redirect};
 use serde::de::DeserializeOwned;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::daemon::{self, DataDir};
+use crate::daemon::{self, DataDir, ShortPath};
+use crate::message_stream::MessageStream;
 use crate::output::{CommandError, command_error, usage_error};
+use crate::tls_client;
 
-/// A client of one daemon. Each request opens a new connection.
+/// Time for which an unused connection is kept. It is shorter than the time after which the daemon
+/// closes such a connection.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client of one daemon, which keeps its connections.
 pub(crate) struct Client {
     runtime: Runtime,
+    http: OnceLock<HttpConnections>,
     data_dir: DataDir,
     /// The address of another machine's daemon, from `--server`. `None` means the daemon of
     /// `data_dir`.
@@ -38,6 +43,15 @@ pub(crate) struct Client {
     timeout: Option<Duration>,
     /// True if the client must not start a daemon that a person has stopped.
     is_read_only: bool,
+}
+
+/// The connections to a daemon, over its unix socket or to another machine.
+struct HttpConnections {
+    client: reqwest::Client,
+    /// The part of every URL before the path, such as `https://regatta.example:7777`.
+    base_url: String,
+    /// Keeps the directory open through which a socket with a long path is reached.
+    _socket: Option<ShortPath>,
 }
 
 /// The daemon's answer to a call: its data, and the revision (number of the last event) to which
@@ -95,6 +109,7 @@ impl Client {
         })?;
         Ok(Client {
             runtime,
+            http: OnceLock::new(),
             data_dir: DataDir::new(data_dir),
             server,
             token: String::new(),
@@ -128,13 +143,8 @@ impl Client {
     /// program, the child process keeps the socket open until the child calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let check = async {
-            let Ok(mut sender) = self.open_connection().await else {
-                return false;
-            };
-            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else {
-                return false;
-            };
-            sender.send_request(request).await.is_ok()
+            let answer = self.send(Method::GET, "/healthz", &[], Vec::new()).await;
+            answer.is_ok()
         };
         self.runtime.block_on(async {
             match self.timeout {
@@ -146,55 +156,100 @@ impl Client {
         })
     }
 
-    async fn open_connection(&self) -> Result<SendRequest<Full<Bytes>>, CommandError> {
-        let address = match &self.server {
-            Some(url) => server_address(url)?,
-            None => {
-                if let Ok(stream) = UnixStream::connect(self.data_dir.short_socket()?.path()).await
-                {
-                    return http_handshake(TokioIo::new(stream)).await;
+    /// Returns the connections to the daemon. They are set up when the first request is sent.
+    fn http(&self) -> Result<&HttpConnections, CommandError> {
+        if let Some(http) = self.http.get() {
+            return Ok(http);
+        }
+        let http = match &self.server {
+            Some(server) => {
+                let url = server_url(server)?;
+                HttpConnections {
+                    client: build_client(http_builder(url.scheme() == "https")?)?,
+                    base_url: url.origin().ascii_serialization(),
+                    _socket: None,
                 }
+            }
+            None => {
+                let socket = self.data_dir.short_socket()?;
+                HttpConnections {
+                    client: build_client(http_builder(false)?.unix_socket(socket.path()))?,
+                    base_url: "http://localhost".to_owned(),
+                    _socket: Some(socket),
+                }
+            }
+        };
+        Ok(self.http.get_or_init(|| http))
+    }
+
+    /// Sends a request over the unix socket or to another machine. If the socket cannot be reached,
+    /// sends the request to the loopback address.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, String)],
+        body: Vec<u8>,
+    ) -> Result<Response, CommandError> {
+        let http = self.http()?;
+        let person = std::env::var("USER").unwrap_or_else(|_| "operator".into());
+        let request = http
+            .client
+            .request(method, format!("{}{path}", http.base_url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("x-regatta-person", person);
+        let request = headers.iter().fold(request, |request, (name, value)| {
+            request.header(*name, value)
+        });
+        let request = request.body(body).build().map_err(|error| {
+            command_error(
+                "bug",
+                format!("could not build the request for {path}: {error}"),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?;
+        let loopback_request = request.try_clone();
+        match (http.client.execute(request).await, loopback_request) {
+            (Ok(response), _) => Ok(response),
+            (Err(error), Some(mut request)) if error.is_connect() && self.server.is_none() => {
                 // Read the address file only if a daemon holds the lock. A killed daemon leaves its
                 // address file behind, and another program, which must not receive the token, may
                 // use the port by now.
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
                 }
-                daemon::read_daemon_info(&self.data_dir)
-                    .map(|daemon_info| daemon_info.address())
-                    .ok_or_else(unreachable_error)?
+                let daemon_info = daemon::read_daemon_info(&self.data_dir);
+                let url = daemon_info
+                    .and_then(|info| Url::parse(&format!("http://{}{path}", info.address())).ok());
+                *request.url_mut() = url.ok_or_else(unreachable_error)?;
+                let loopback = build_client(http_builder(false)?)?;
+                let answer = loopback.execute(request).await;
+                answer.map_err(|_| unreachable_error())
             }
-        };
-        let is_tls = self
-            .server
-            .as_ref()
-            .is_some_and(|server| server.starts_with("https://"));
-        let stream = TcpStream::connect(&address)
-            .await
-            .map_err(|error| match &self.server {
-                Some(url) => server_unreachable_error(url, &error),
-                None => unreachable_error(),
-            })?;
-        if is_tls {
-            return http_handshake(TokioIo::new(
-                crate::tls_client::connect_tls(&address, stream).await?,
-            ))
-            .await;
+            (Err(error), _) => Err(self.send_error(&error)),
         }
-        http_handshake(TokioIo::new(stream)).await
     }
 
-    fn request(&self, method: &str, path: &str) -> hyper::http::request::Builder {
-        let host = self.server.as_deref().map_or("localhost", host_of);
-        hyper::Request::builder()
-            .method(method)
-            .uri(path)
-            .header("host", host)
-            .header("authorization", format!("Bearer {}", self.token))
-            .header(
-                "x-regatta-person",
-                std::env::var("USER").unwrap_or_else(|_| "operator".into()),
-            )
+    /// Returns the error of a request that got no answer.
+    fn send_error(&self, error: &reqwest::Error) -> CommandError {
+        let Some(server) = self.server.as_ref().filter(|_| error.is_connect()) else {
+            return unreachable_error();
+        };
+        match tls_client::find_tls_error(error) {
+            Some(tls_error) => tls_client::untrusted_error(server, tls_error),
+            None => server_unreachable_error(server, &tls_client::innermost_cause(error)),
+        }
+    }
+
+    /// Reads the body of an answer. An answer with an error status becomes an error.
+    async fn read_body(response: Response) -> Result<Bytes, CommandError> {
+        let status = response.status();
+        let body = response.bytes().await.map_err(|_| unreachable_error())?;
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(parse_problem(status.as_u16(), &body).into())
+        }
     }
 
     /// Returns this client, changed so that it never starts a daemon after a person has stopped the
@@ -220,31 +275,11 @@ impl Client {
         body: Vec<u8>,
     ) -> Result<(u16, Bytes), CommandError> {
         let exchange = async {
-            let mut sender = self.open_connection().await?;
-            let request = self
-                .request("POST", path)
-                .header("content-type", "application/json");
-            let request = headers.iter().fold(request, |builder, (name, value)| {
-                builder.header(*name, value)
-            });
-            let request = request.body(Full::from(body)).map_err(|error| {
-                command_error(
-                    "bug",
-                    format!("could not build the request for {path}: {error}"),
-                    "report this with the command you typed and the output of regatta version",
-                )
-            })?;
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|_| unreachable_error())?;
+            let content_type = ("content-type", "application/json".to_owned());
+            let headers = [&[content_type], headers].concat();
+            let response = self.send(Method::POST, path, &headers, body).await?;
             let status = response.status().as_u16();
-            let body = response
-                .into_body()
-                .collect()
-                .await
-                .map_err(|_| unreachable_error())?
-                .to_bytes();
+            let body = response.bytes().await.map_err(|_| unreachable_error())?;
             Ok((status, body))
         };
         self.runtime.block_on(async {
@@ -322,7 +357,11 @@ impl Client {
                     {
                         // The daemon ended during the call. Start another daemon on the same data,
                         // unless a person has stopped the daemon.
-                        if self.open_connection().await.is_err() {
+                        if self
+                            .send(Method::GET, "/healthz", &[], Vec::new())
+                            .await
+                            .is_err()
+                        {
                             if self.is_read_only && self.data_dir.is_stopped() {
                                 return Err(daemon_stopped_error());
                             }
@@ -347,64 +386,26 @@ impl Client {
         })
     }
 
-    /// Performs a call while [`Client::stream_events`] runs. The loop in `stream_events` blocks
-    /// this thread and its connection, so the call uses a new thread and a new connection.
-    pub(crate) fn call_on_new_thread<C: TypedCall>(
-        &self,
-        call: C,
-    ) -> Result<CallReply<C::Output>, CommandError>
-    where
-        C::Output: DeserializeOwned + Send + 'static,
-    {
-        self.call_on_new_thread_as(call.into_call())
-    }
-
-    /// Performs a call like [`Client::call_on_new_thread`]. The caller names the type of the answer.
-    pub(crate) fn call_on_new_thread_as<T: DeserializeOwned + Send + 'static>(
-        &self,
-        call: Call,
-    ) -> Result<CallReply<T>, CommandError> {
-        let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
-        let thread =
-            std::thread::spawn(move || Client::connect(&dir, server, None)?.call_as(&call));
-        thread.join().map_err(|_| {
-            command_error(
-                "bug",
-                "the thread that sent a request to the daemon crashed",
-                "report this with the command you typed and the output of regatta version",
-            )
-        })?
-    }
-
     async fn send_once(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, CommandError> {
-        let mut sender = self.open_connection().await?;
-        let request = self
-            .request("POST", path)
-            .header("content-type", "application/json")
-            .header("idempotency-key", key);
-        let request = request.body(Full::from(body)).map_err(|error| {
-            command_error(
-                "bug",
-                format!("could not build the request for {path}: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
-        })?;
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|_| unreachable_error())?;
-        let status = response.status();
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|_| unreachable_error())?
-            .to_bytes();
-        if status.is_success() {
-            Ok(body)
-        } else {
-            Err(parse_problem(status.as_u16(), &body).into())
-        }
+        let headers = [
+            ("content-type", "application/json".to_owned()),
+            ("idempotency-key", key.to_owned()),
+        ];
+        Client::read_body(self.send(Method::POST, path, &headers, body).await?).await
+    }
+
+    /// Opens a stream of server-sent events.
+    fn open_stream(&self, path: &str) -> Result<MessageStream, CommandError> {
+        self.runtime.block_on(async {
+            let response = self.send(Method::GET, path, &[], Vec::new()).await?;
+            if response.status().is_success() {
+                return Ok(MessageStream::new(response));
+            }
+            Err(match Client::read_body(response).await {
+                Ok(_) => unreachable_error(),
+                Err(error) => error,
+            })
+        })
     }
 
     /// Reads the events after the revision `after` and passes each event to `each`, until `each`
@@ -415,35 +416,38 @@ impl Client {
         follow: bool,
         mut each: impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
     ) -> Result<(), CommandError> {
-        self.runtime.block_on(async {
-            let mut sender = self.open_connection().await?;
-            let path = format!("/api/v1/events?after={after}&follow={follow}");
-            let request = self
-                .request("GET", &path)
-                .body(Full::default())
-                .map_err(|error| {
-                    command_error(
-                        "bug",
-                        format!("could not build the request for events: {error}"),
-                        "report this with the command you typed and the output of regatta version",
-                    )
-                })?;
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|_| unreachable_error())?;
-            let status = response.status();
-            if !status.is_success() {
-                let body = response
-                    .into_body()
-                    .collect()
-                    .await
-                    .map_err(|_| unreachable_error())?
-                    .to_bytes();
-                return Err(parse_problem(status.as_u16(), &body).into());
+        let path = format!("/api/v1/events?after={after}&follow={follow}");
+        let mut stream = self.open_stream(&path)?;
+        // Catch Ctrl-C from here on, so that a Ctrl-C is not lost while `each` handles an event.
+        let interrupt = {
+            let _context = self.runtime.enter();
+            signal(SignalKind::interrupt())
+        };
+        let mut interrupt = interrupt.map_err(|error| {
+            command_error(
+                "io",
+                format!("could not install the handler for Ctrl-C: {error}"),
+                "close other programs and try again",
+            )
+        })?;
+        loop {
+            // `each` runs outside of the runtime, so that it can make calls with this client.
+            let message = self.runtime.block_on(async {
+                tokio::select! {
+                    message = stream.next_message() => message.map(Some),
+                    () = tokio::time::sleep(Duration::from_millis(250)) => Ok(None),
+                    _ = interrupt.recv() => Err(CommandError::Exit(130)),
+                }
+            })?;
+            let is_wanted = match message {
+                Some(Some(message)) => read_events(&message, &mut each)?,
+                Some(None) => return Ok(()),
+                None => each(EventStreamItem::Idle)?,
+            };
+            if !is_wanted {
+                return Ok(());
             }
-            read_event_stream(response.into_body(), &mut each).await
-        })
+        }
     }
 
     /// Reads the daemon's live stream of changed data, limited to these topics (kinds of data,
@@ -453,34 +457,22 @@ impl Client {
         topics: &str,
         mut each: impl FnMut(LiveStreamItem) -> bool,
     ) -> Result<(), CommandError> {
-        self.runtime.block_on(async {
-            let mut sender = self.open_connection().await?;
-            let request = self
-                .request("GET", &format!("/api/v1/live?topics={topics}"))
-                .body(Full::default())
-                .map_err(|error| {
-                    command_error(
-                        "bug",
-                        format!("could not build the request for the live stream: {error}"),
-                        "report this with the command you typed and the output of regatta version",
-                    )
-                })?;
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|_| unreachable_error())?;
-            let status = response.status();
-            if !status.is_success() {
-                let body = response
-                    .into_body()
-                    .collect()
-                    .await
-                    .map_err(|_| unreachable_error())?
-                    .to_bytes();
-                return Err(parse_problem(status.as_u16(), &body).into());
+        let mut stream = self.open_stream(&format!("/api/v1/live?topics={topics}"))?;
+        loop {
+            let idle_time = Duration::from_millis(100);
+            let message = self
+                .runtime
+                .block_on(async { tokio::time::timeout(idle_time, stream.next_message()).await });
+            let item = match message {
+                Ok(Ok(Some(message))) => parse_live_message(&message),
+                Ok(Ok(None)) => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                Err(_elapsed) => LiveStreamItem::Idle,
+            };
+            if !each(item) {
+                return Ok(());
             }
-            read_live_stream(response.into_body(), &mut each).await
-        })
+        }
     }
 
     /// Returns the data directory of this machine's daemon.
@@ -531,35 +523,6 @@ pub(crate) enum LiveStreamItem {
     Idle,
 }
 
-async fn read_live_stream(
-    mut body: Incoming,
-    each: &mut impl FnMut(LiveStreamItem) -> bool,
-) -> Result<(), CommandError> {
-    let mut text: Vec<u8> = Vec::new();
-    loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            () = tokio::time::sleep(Duration::from_millis(100)) => {
-                if !each(LiveStreamItem::Idle) { return Ok(()) }
-                continue;
-            }
-        };
-        let Some(frame) = frame else { return Ok(()) };
-        let frame = frame.map_err(|_| unreachable_error())?;
-        // Search only the new part for the end of a message, because a long message arrives in many
-        // pieces.
-        let mut from = text.len().saturating_sub(1);
-        text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
-        while let Some(end) = text[from..].windows(2).position(|text| text == b"\n\n") {
-            let message: Vec<u8> = text.drain(..from + end + 2).collect();
-            from = 0;
-            if !each(parse_live_message(&message)) {
-                return Ok(());
-            }
-        }
-    }
-}
-
 /// Parses one message of the live stream.
 fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
@@ -577,65 +540,39 @@ fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     }
 }
 
-async fn read_event_stream(
-    mut body: Incoming,
+/// Passes the events of a message to `each`. Returns false if `each` wants no more events.
+fn read_events(
+    message: &[u8],
     each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
-) -> Result<(), CommandError> {
-    let mut text: Vec<u8> = Vec::new();
-    // Catch Ctrl-C from here on, so that a Ctrl-C is not lost while `each` handles an event.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| {
-        command_error(
-            "io",
-            format!("could not install the handler for Ctrl-C: {error}"),
-            "close other programs and try again",
-        )
-    })?;
-    loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            () = tokio::time::sleep(Duration::from_millis(250)) => {
-                if !each(EventStreamItem::Idle)? { return Ok(()) }
-                continue;
-            }
-            _ = interrupt.recv() => return Err(CommandError::Exit(130)),
-        };
-        let Some(frame) = frame else { return Ok(()) };
-        let frame = frame.map_err(|_| unreachable_error())?;
-        text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
-        while let Some(end) = text.windows(2).position(|window| window == b"\n\n") {
-            let message: Vec<u8> = text.drain(..end + 2).collect();
-            for line in message.split(|byte| *byte == b'\n') {
-                if let Some(data) = line.strip_prefix(b"data: ")
-                    && let Ok(event) = serde_json::from_slice(data)
-                    && !each(EventStreamItem::Event(event))?
-                {
-                    return Ok(());
-                }
-            }
+) -> Result<bool, CommandError> {
+    for line in message.split(|byte| *byte == b'\n') {
+        if let Some(data) = line.strip_prefix(b"data: ")
+            && let Ok(event) = serde_json::from_slice(data)
+            && !each(EventStreamItem::Event(event))?
+        {
+            return Ok(false);
         }
     }
+    Ok(true)
 }
 
-/// Returns the host and port in a daemon's URL, for the `Host` header.
-fn host_of(url: &str) -> &str {
-    let rest = url
-        .strip_prefix("https://")
-        .or_else(|| url.strip_prefix("http://"))
-        .unwrap_or(url);
-    rest.trim_end_matches('/')
+/// Returns the settings of all connections to a daemon.
+fn http_builder(is_tls: bool) -> Result<ClientBuilder, CommandError> {
+    Ok(reqwest::Client::builder()
+        .tls_backend_preconfigured(tls_client::config(is_tls)?)
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .pool_idle_timeout(POOL_IDLE_TIMEOUT))
 }
 
-async fn http_handshake<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(
-    io: T,
-) -> Result<SendRequest<Full<Bytes>>, CommandError> {
-    let (sender, connection) = http1::handshake(io)
-        .await
-        .map_err(|_| unreachable_error())?;
-    tokio::spawn(async move {
-        // If the connection breaks, `sender` reports the error, so this result is not needed.
-        let _ended = connection.await;
-    });
-    Ok(sender)
+fn build_client(builder: ClientBuilder) -> Result<reqwest::Client, CommandError> {
+    builder.build().map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not create the HTTP client: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })
 }
 
 fn parse_problem(status: u16, body: &[u8]) -> Problem {
@@ -669,7 +606,7 @@ pub(crate) fn daemon_stopped_error() -> CommandError {
     )
 }
 
-fn unreachable_error() -> CommandError {
+pub(crate) fn unreachable_error() -> CommandError {
     command_error(
         "unreachable",
         "the daemon cannot be reached",
@@ -677,7 +614,7 @@ fn unreachable_error() -> CommandError {
     )
 }
 
-fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandError {
+fn server_unreachable_error(server: &str, error: &str) -> CommandError {
     command_error(
         "unreachable",
         format!("the daemon at {server} cannot be reached: {error}"),
@@ -685,27 +622,14 @@ fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandErro
     )
 }
 
-/// Returns `host:port` of a daemon's URL. Without a port, the usual port of http or https is used.
-fn server_address(server: &str) -> Result<String, CommandError> {
-    let uri = server.parse::<hyper::Uri>().ok();
-    let default_port = uri.as_ref().and_then(|uri| match uri.scheme_str() {
-        Some("http") => Some(80),
-        Some("https") => Some(443),
-        _ => None,
-    });
-    let authority = uri.as_ref().and_then(hyper::Uri::authority);
-    let (Some(authority), Some(default_port)) = (authority, default_port) else {
+/// Parses the URL of a daemon on another machine.
+fn server_url(server: &str) -> Result<Url, CommandError> {
+    let url = Url::parse(server).ok();
+    let url = url.filter(|url| url.has_host() && ["http", "https"].contains(&url.scheme()));
+    url.ok_or_else(|| {
         let hint = "write the address as regatta up prints it, such as http://127.0.0.1:7777";
-        return Err(usage_error(
-            format!("{server:?} is not the address of a daemon"),
-            hint,
-        ));
-    };
-    Ok(format!(
-        "{}:{}",
-        authority.host(),
-        authority.port_u16().unwrap_or(default_port)
-    ))
+        usage_error(format!("{server:?} is not the address of a daemon"), hint)
+    })
 }
 
 fn timeout_error() -> CommandError {

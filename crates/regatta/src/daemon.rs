@@ -243,7 +243,7 @@ impl DataDir {
 pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
     let mut dice = vec![0; bytes];
     File::open("/dev/urandom")?.read_exact(&mut dice)?;
-    Ok(dice.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(data_encoding::HEXLOWER.encode(&dice))
 }
 
 /// Reads the token that every request to the daemon of this data directory must contain.

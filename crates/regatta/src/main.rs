@@ -19,6 +19,7 @@ mod daemon; // the daemon process
 mod examples; // the examples in the help
 mod interrupt; // Ctrl-C, pressed once or more often
 mod listen_address; // the addresses on which the daemon listens
+mod message_stream; // server-sent events of the daemon
 mod notifications; // notifications for people
 mod output; // printed output and errors
 mod pager; // showing long output in a pager

@@ -254,16 +254,15 @@ impl Follower<'_> {
     fn refresh(&mut self) -> Result<(), CommandError> {
         (self.is_dirty, self.last_refresh) = (false, Instant::now());
         let reply: CallReply<MissionView> =
-            self.client
-                .call_on_new_thread(call::MissionShow(input::IdInput {
-                    id: self.id.to_string(),
-                }))?;
+            self.client.call(call::MissionShow(input::IdInput {
+                id: self.id.to_string(),
+            }))?;
         self.mission = reply.data;
         self.settled_revision = self.mission.settled.then_some(reply.revision);
         if self.ends_when != FollowUntil::Settled {
             let inbox_items: Vec<InboxView> = self
                 .client
-                .call_on_new_thread(call::InboxList(input::ProjectFilter { project: None }))?
+                .call(call::InboxList(input::ProjectFilter { project: None }))?
                 .data;
             self.is_person_needed = needs_person(&self.mission, &inbox_items, self.ends_when);
         }
@@ -398,7 +397,7 @@ pub(crate) fn wait_until_landed(
     let mut result = None;
     client.stream_events(after.saturating_sub(1), true, |_| {
         let task: TaskView = client
-            .call_on_new_thread_as(Call::Show(input::IdInput { id: id.to_string() }))?
+            .call_as(&Call::Show(input::IdInput { id: id.to_string() }))?
             .data;
         let is_held = task.waits.first().is_some_and(|wait_reason| {
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy

@@ -1,15 +1,13 @@
-//! Opens TLS connections to a daemon on another machine, for `--server https://…`.
+//! Checks the certificate of a daemon on another machine, for `--server https://…`.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::output::{CommandError, command_error};
 
@@ -20,25 +18,15 @@ const CA_FILES: [&str; 3] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Starts TLS on an open connection to `host:port`. Trusts the certificates in the file
-/// `REGATTA_TLS_CA` or, if that variable is not set, the certificates that the operating system
-/// trusts.
-pub(crate) async fn connect_tls(
-    address: &str,
-    stream: TcpStream,
-) -> Result<TlsStream<TcpStream>, CommandError> {
-    let name = address
-        .rsplit_once(':')
-        .map_or(address, |(host, _)| host)
-        .trim_matches(['[', ']'])
-        .to_owned();
-    let name = ServerName::try_from(name).map_err(|error| {
-        command_error(
-            "unreachable",
-            format!("{address} in --server is not a valid host: {error}"),
-            "write --server https://HOST:PORT",
-        )
-    })?;
+/// Returns the TLS settings. Trusts the certificates in the file `REGATTA_TLS_CA` or, if that
+/// variable is not set, the certificates that the operating system trusts. Without `is_tls`, no
+/// certificates are read, because a command that talks to this machine's daemon does not need them.
+pub(crate) fn config(is_tls: bool) -> Result<ClientConfig, CommandError> {
+    let roots = if is_tls {
+        root_certificates()?
+    } else {
+        RootCertStore::empty()
+    };
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| {
@@ -47,20 +35,44 @@ pub(crate) async fn connect_tls(
                 format!("could not set up TLS: {error}"),
                 "report this with the command you typed and the output of regatta version",
             )
-        })?
-        .with_root_certificates(root_certificates()?)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await
-        .map_err(|error| {
-            command_error(
-                "no_tls",
-                format!("could not verify the certificate of {address}: {error}"),
-                "set REGATTA_TLS_CA to a PEM file with the certificate of the daemon or of its \
-                 authority",
-            )
-        })
+        })?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Returns the TLS error among the causes of a failed request.
+pub(crate) fn find_tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
+    causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>())
+}
+
+/// Returns the innermost cause of an error as text, because the innermost cause is the most
+/// specific.
+pub(crate) fn innermost_cause(error: &reqwest::Error) -> String {
+    let innermost = causes(error).last();
+    innermost.map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Returns an error and its causes, from the outermost to the innermost. The cause of an I/O error
+/// is the error inside it, which `source` skips.
+fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let outermost: &(dyn Error + 'static) = error;
+    std::iter::successors(Some(outermost), |cause| inner_cause(*cause))
+}
+
+fn inner_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<std::io::Error>() {
+        Some(error) => error.get_ref().map(|inner| inner as &(dyn Error + 'static)),
+        None => error.source(),
+    }
+}
+
+/// Returns the error of a connection to `server` that TLS refused.
+pub(crate) fn untrusted_error(server: &str, error: &rustls::Error) -> CommandError {
+    command_error(
+        "no_tls",
+        format!("could not verify the certificate of {server}: {error}"),
+        "set REGATTA_TLS_CA to a PEM file with the certificate of the daemon or of its \
+         authority",
+    )
 }
 
 fn root_certificates() -> Result<RootCertStore, CommandError> {

@@ -54,10 +54,7 @@ pub(crate) fn write_checksums(directory: &Path) -> anyhow::Result<PathBuf> {
 
 /// Returns a SHA-256 in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    data_encoding::HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 /// Signs a file with a key, into `FILE.sig`, and checks the signature as a user would.

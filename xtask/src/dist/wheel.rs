@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 
 use super::archive::Entry;
@@ -67,7 +68,7 @@ The program `regatta`: `uvx --from {NAME} regatta demo`, or `pipx install {NAME}
     files.sort();
     let mut record = String::new();
     for file in &files {
-        let hash = base64url(&Sha256::digest(&file.bytes));
+        let hash = BASE64URL_NOPAD.encode(&Sha256::digest(&file.bytes));
         writeln!(record, "{},sha256={hash},{}", file.path, file.bytes.len())?;
     }
     writeln!(record, "{info}/RECORD,,")?;
@@ -75,41 +76,10 @@ The program `regatta`: `uvx --from {NAME} regatta demo`, or `pipx install {NAME}
     Ok((format!("{base}-{tag}.whl"), zip(&files)?))
 }
 
-/// Encodes as base64 for URLs, without padding.
-fn base64url(bytes: &[u8]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let mut group = [0_u8; 3];
-        group[..chunk.len()].copy_from_slice(chunk);
-        let number = u32::from_be_bytes([0, group[0], group[1], group[2]]);
-        for nth in 0..=chunk.len() {
-            let index = (number >> (18 - 6 * nth)) & 63;
-            text.push(char::from(ALPHABET[index as usize]));
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::dist::deb::tests::payload;
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        let pairs = [
-            ("", ""),
-            ("f", "Zg"),
-            ("fo", "Zm8"),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg"),
-        ];
-        for (plain, encoded) in pairs {
-            assert_eq!(base64url(plain.as_bytes()), encoded);
-        }
-        assert_eq!(base64url(&[0xfb, 0xff]), "-_8");
-    }
 
     #[test]
     fn the_wheel_has_a_name_of_its_own_and_is_the_same_twice() {

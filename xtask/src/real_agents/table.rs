@@ -1,7 +1,6 @@
 //! The report: a table for each layer, with the versions, the date and the machine.
 
 use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::install::InstalledPrograms;
 use super::programs::ProgramRow;
@@ -122,7 +121,7 @@ pub(crate) fn report_text(
     let _infallible = writeln!(
         out,
         "- Run on {} as {account}; {}.\n",
-        today(),
+        jiff::Timestamp::now().strftime("%F"),
         machine_text()
     );
     for table in tables {
@@ -157,42 +156,10 @@ fn machine_text() -> String {
     )
 }
 
-/// Returns today's date in UTC, computed from the days since 1970 with 400-year eras.
-fn today() -> String {
-    date_text(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |duration| duration.as_secs())
-            / 86_400,
-    )
-}
-
-fn date_text(days: u64) -> String {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, shift) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
-    format!(
-        "{:04}-{:02}-{day:02}",
-        era * 400 + year + shift,
-        (month + 2) % 12 + 1
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::programs::{ALL_PROGRAMS, ROWS};
     use super::*;
-
-    #[test]
-    fn dates_follow_the_gregorian_calendar() {
-        assert_eq!(date_text(0), "1970-01-01");
-        assert_eq!(date_text(11_016), "2000-02-29");
-        assert_eq!(date_text(20_453), "2025-12-31");
-        assert_eq!(date_text(20_772), "2026-11-15");
-    }
 
     #[test]
     fn the_report_has_a_row_for_each_program_and_names_what_is_missing() {

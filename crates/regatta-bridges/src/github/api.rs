@@ -16,7 +16,7 @@ use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::intake::unix_time_ms;
 use crate::service::ServiceError;
 
-use super::token::{AppKey, parse_date};
+use super::token::AppKey;
 
 /// The identity of the agent's GitHub App.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -279,7 +279,8 @@ impl GithubApi {
             .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no token".into()))?;
         let expires_at_s = created.body["expires_at"]
             .as_str()
-            .and_then(parse_date)
+            .and_then(|date| date.parse::<jiff::Timestamp>().ok())
+            .and_then(|date| u64::try_from(date.as_second()).ok())
             .unwrap_or(now + 3_600);
         let mut state = self.state();
         if state.tokens.len() >= MAX_CACHED {

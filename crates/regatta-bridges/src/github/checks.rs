@@ -16,13 +16,12 @@ use regatta_core::task::{Task, TaskStatus};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::intake::{Intake, unix_time_ms};
+use crate::intake::Intake;
 use crate::service::ServiceError;
 
 use super::api::GithubApi;
 use super::inbound::error_text;
 use super::markup;
-use super::token::format_date;
 
 /// Identifier of the retry button. GitHub sends this identifier when a person presses the button.
 pub(super) const RETRY_ACTION_ID: &str = "again";
@@ -212,7 +211,7 @@ async fn create_or_update(
         Some((_, id)) => Some(id),
         None => find_check_run(api, content).await?,
     };
-    let now = format_date(unix_time_ms() / 1_000);
+    let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
     let mut body = json!({
         "name": CHECK_NAME,
         "external_id": content.key,

@@ -395,11 +395,7 @@ impl GithubInbound {
         };
         // A request to run a check again has no id at GitHub, so identify the request by a hash of
         // the signed body.
-        let digest: String = Sha256::digest(body)
-            .iter()
-            .take(12)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = data_encoding::HEXLOWER.encode(&Sha256::digest(body)[..12]);
         let delivery = format!("check:{}:{digest}", check["id"]);
         ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested {
             delivery,

@@ -3,6 +3,10 @@
 
 use std::ops::Range;
 
+use pulldown_cmark::{Event, Tag, TagEnd};
+
+use crate::markdown;
+
 /// The kind of a part of a text, as found by [`split_parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartKind {
@@ -17,185 +21,61 @@ enum PartKind {
 /// the name.
 const ZERO_WIDTH_SPACE: char = '\u{200b}';
 
-/// Maximum number of searches for the end of a hidden comment that spans paragraphs. The maximum
-/// limits the time that a hostile text can cost.
-const MAX_SEARCHES: usize = 64;
+/// Maximum number of times that a text is split to remove its mentions and hidden comments. The
+/// maximum limits the time that a hostile text can cost.
+const MAX_SPLITS: usize = 8;
 /// Maximum number of characters before an `@` in which the beginning of a web address is searched.
 const MAX_ADDRESS_CHARS: usize = 2_000;
 
 /// Splits a text into parts, each with its range and kind. The parts are in order and cover the
 /// whole text.
 fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
-    let mut found = Vec::new();
-    let (mut line_start, mut fence) = (0, None::<(char, usize)>);
-    // The start of the current run of prose lines, which is not split yet, and the kind of the run
-    // (prose or quote).
-    let mut open_prose: Option<(usize, PartKind)> = None;
-    let (mut was_blank, mut in_list) = (true, false);
-    let mut searches_left = MAX_SEARCHES;
-    while line_start < text.len() {
-        let line_end = text[line_start..]
-            .find('\n')
-            .map_or(text.len(), |at| line_start + at + 1);
-        let line = &text[line_start..line_end];
-        let content = line.trim_start_matches(' ');
-        let indent = line.len() - content.len();
-        let kind = match (fence, parse_fence(content).filter(|_| indent < 4)) {
-            (Some((fence_char, fence_length)), closes) => {
-                if closes.is_some_and(|(c, length, rest)| {
-                    c == fence_char && length >= fence_length && rest.is_empty()
-                }) {
-                    fence = None;
-                }
-                PartKind::Code
-            }
-            (None, Some((fence_char, length, _))) => {
-                fence = Some((fence_char, length));
-                PartKind::Code
-            }
-            (None, None) if content.starts_with('>') && indent < 4 => PartKind::Quote,
-            (None, None)
-                if (indent >= 4 || content.starts_with('\t'))
-                    && was_blank
-                    && !in_list
-                    && !line.trim().is_empty() =>
+    let (mut marked, mut quotes) = (Vec::new(), Vec::<Range<usize>>::new());
+    let mut hidden_end = 0;
+    for (event, range) in markdown::events(text) {
+        match event {
+            Event::Start(Tag::BlockQuote(_))
+                if quotes.last().is_none_or(|quote| quote.end < range.end) =>
             {
-                PartKind::Code
+                quotes.push(range)
             }
-            (None, None) => PartKind::Prose,
-        };
-        let is_blank = line.trim().is_empty();
-        let in_block = kind == PartKind::Code && fence.is_none();
-        if kind == PartKind::Prose && !is_blank && indent < 4 {
-            in_list = is_list_item(content) || (in_list && !was_blank);
-        }
-        // A hidden comment can begin only in prose or a quote, but it may span lines of every kind
-        // until its closing `-->`.
-        if kind == PartKind::Prose || kind == PartKind::Quote {
-            let start = match open_prose {
-                Some((start, open_kind)) if open_kind == kind && !is_blank => start,
-                Some((start, open_kind)) => {
-                    found.extend(split_prose(text, start..line_start, open_kind));
-                    line_start
+            Event::Start(Tag::CodeBlock(_)) | Event::Code(_) if range.start >= hidden_end => {
+                marked.push((range, PartKind::Code))
+            }
+            Event::Start(Tag::HtmlBlock) | Event::InlineHtml(_) => {
+                // A comment of a block may go on after the block, up to its closing `-->`.
+                let mut position = range.start.max(hidden_end);
+                while let Some(start) = text.get(position..range.end).and_then(|s| s.find("<!--")) {
+                    let start = position + start;
+                    let length = text[start..].find("-->").map(|length| length + 3);
+                    position = length.map_or(text.len(), |length| start + length);
+                    hidden_end = position;
+                    marked.push((start..position, PartKind::Hidden));
                 }
-                None => line_start,
-            };
-            open_prose = Some((start, kind));
-            let may_hide = line.contains("<!--") && searches_left > 0;
-            searches_left -= usize::from(may_hide);
-            let comment_end = if may_hide {
-                hidden_comment_end(text, start, line_end)
-            } else {
-                None
-            };
-            if let Some(end) = comment_end {
-                found.extend(split_prose(text, start..end, kind));
-                (line_start, open_prose, was_blank) = (end, None, false);
-                continue;
             }
-        } else {
-            if let Some((start, open_kind)) = open_prose.take() {
-                found.extend(split_prose(text, start..line_start, open_kind));
-            }
-            found.push((line_start..line_end, PartKind::Code));
-        }
-        was_blank = is_blank || in_block;
-        line_start = line_end;
-    }
-    if let Some((start, open_kind)) = open_prose {
-        found.extend(split_prose(text, start..text.len(), open_kind));
-    }
-    found
-}
-
-/// Parses a line that opens a code block. Returns the fence character (backtick or tilde), the
-/// number of these characters, and the text after them.
-fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
-    let fence_char = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
-    let length = line.chars().take_while(|c| *c == fence_char).count();
-    let rest = line[length..].trim();
-    (length >= 3 && !(fence_char == '`' && rest.contains('`')))
-        .then_some((fence_char, length, rest))
-}
-
-fn is_list_item(line: &str) -> bool {
-    let digits = line.chars().take_while(char::is_ascii_digit).count();
-    match digits {
-        0 => ["- ", "* ", "+ "].iter().any(|s| line.starts_with(s)),
-        1..=9 => [". ", ") "].iter().any(|s| line[digits..].starts_with(s)),
-        _ => false,
-    }
-}
-
-/// Searches for a hidden comment that begins in the prose between `start` and `end` and continues
-/// after this prose. Returns the position behind the comment, or `None` if there is no such
-/// comment.
-fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
-    let last_part = split_prose(text, start..end, PartKind::Prose).pop()?;
-    if last_part.1 != PartKind::Hidden || text[last_part.0.clone()].ends_with("-->") {
-        return None;
-    }
-    let comment_start = last_part.0.start;
-    Some(
-        text[comment_start..]
-            .find("-->")
-            .map_or(text.len(), |at| comment_start + at + 3),
-    )
-}
-
-/// Splits a run of prose into plain text, inline code and hidden comments.
-fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<usize>, PartKind)> {
-    let (mut found, mut start, mut position) = (Vec::new(), within.start, within.start);
-    let mut push = |range: Range<usize>, kind| {
-        if !range.is_empty() {
-            found.push((range, kind));
-        }
-    };
-    while position < within.end {
-        let rest = &text[position..within.end];
-        if let Some(after_backslash) = rest.strip_prefix('\\') {
-            position += 1 + after_backslash.chars().next().map_or(0, char::len_utf8);
-        } else if rest.starts_with('`') {
-            let run_length = rest.bytes().take_while(|byte| *byte == b'`').count();
-            match inline_code_end(&rest[run_length..], run_length) {
-                Some(end) => {
-                    push(start..position, kind);
-                    push(position..position + run_length + end, PartKind::Code);
-                    position += run_length + end;
-                    start = position;
-                }
-                None => position += run_length,
-            }
-        } else if rest.starts_with("<!--") {
-            let end = rest
-                .find("-->")
-                .map_or(within.end, |rest| position + rest + 3);
-            push(start..position, kind);
-            push(position..end, PartKind::Hidden);
-            (start, position) = (end, end);
-        } else {
-            position += rest.chars().next().map_or(1, char::len_utf8);
+            _ => {}
         }
     }
-    push(start..within.end, kind);
-    found
-}
-
-/// Returns the end of inline code, after its closing backticks. `run_length` is the number of
-/// opening backticks.
-fn inline_code_end(text: &str, run_length: usize) -> Option<usize> {
+    let mut parts = Vec::new();
     let mut position = 0;
-    while let Some(next) = text[position..].find('`') {
-        let length = text[position + next..]
-            .bytes()
-            .take_while(|byte| *byte == b'`')
-            .count();
-        position += next + length;
-        if length == run_length {
-            return Some(position);
+    marked.push((text.len()..text.len(), PartKind::Prose));
+    for (range, kind) in marked {
+        let first = quotes.partition_point(|quote| quote.end <= position);
+        for quote in quotes[first..]
+            .iter()
+            .take_while(|quote| quote.start < range.start)
+        {
+            let (start, end) = (quote.start.max(position), quote.end.min(range.start));
+            parts.push((position..start, PartKind::Prose));
+            parts.push((start..end, PartKind::Quote));
+            position = end;
         }
+        parts.push((position..range.start, PartKind::Prose));
+        position = range.end;
+        parts.push((range, kind));
     }
-    None
+    parts.retain(|(range, _)| !range.is_empty());
+    parts
 }
 
 fn is_name_char(c: char) -> bool {
@@ -282,51 +162,69 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
 /// Changes an agent's text so that it notifies nobody, contains no hidden comments, and closes
 /// every code block.
 pub(crate) fn without_mentions(text: &str) -> String {
-    let mut quiet = String::with_capacity(text.len() + 16);
-    let found = split_parts(text);
-    for (range, kind) in &found {
-        let part = &text[range.clone()];
-        match kind {
-            PartKind::Code => quiet.push_str(part),
-            PartKind::Prose | PartKind::Quote => push_without_mentions(&mut quiet, part),
-            PartKind::Hidden => {
-                quiet.push_str("&lt;!--");
-                push_without_mentions(&mut quiet, part.strip_prefix("<!--").unwrap_or(part));
-            }
+    let mut quiet = text.to_owned();
+    let mut is_stable = false;
+    // A change can turn what follows from code into prose, or an address into a comment. So the
+    // changed text is split again, until nothing is left to change.
+    for _ in 0..MAX_SPLITS {
+        let next = quiet_parts(&quiet);
+        is_stable = next == quiet;
+        if is_stable {
+            break;
         }
+        quiet = next;
     }
-    if let Some(closing_marks) = closing_fence(text) {
+    if !is_stable {
+        let visible = quiet.replace("<!--", "&lt;!--");
+        quiet = String::with_capacity(visible.len());
+        push_without_mentions(&mut quiet, &visible);
+    }
+    if let Some(closing_marks) = closing_fence(&quiet) {
         quiet = format!("{}\n{closing_marks}", quiet.trim_end_matches('\n'));
     }
     quiet
 }
 
-/// Returns the line that closes a code block if a code block is still open at the end of the text,
-/// otherwise `None`.
-fn closing_fence(text: &str) -> Option<String> {
-    let mut open_fence: Option<(char, usize)> = None;
-    let found = split_parts(text);
-    for (range, _) in found.iter().filter(|(_, kind)| *kind == PartKind::Code) {
-        // `split_parts` returns each line of a code block as a separate part. Inline code is also
-        // such a part, but it needs no closing line.
-        let line = &text[range.clone()];
-        let content = line.trim_start_matches(' ');
-        let Some((fence_char, length, rest)) =
-            parse_fence(content).filter(|_| line.len() - content.len() < 4)
-        else {
-            continue;
-        };
-        match open_fence {
-            Some((open_char, open_length))
-                if open_char == fence_char && length >= open_length && rest.is_empty() =>
-            {
-                open_fence = None
+/// Disables the mentions in a text and makes its hidden comments visible, except in code.
+fn quiet_parts(text: &str) -> String {
+    let mut quiet = String::with_capacity(text.len() + 16);
+    for (range, kind) in split_parts(text) {
+        let part = &text[range];
+        match kind {
+            PartKind::Code => quiet.push_str(part),
+            PartKind::Prose | PartKind::Quote => push_without_mentions(&mut quiet, part),
+            PartKind::Hidden => {
+                quiet.push_str("&lt;");
+                push_without_mentions(&mut quiet, part.strip_prefix('<').unwrap_or(part));
             }
-            None => open_fence = Some((fence_char, length)),
-            Some(_) => {}
         }
     }
-    open_fence.map(|(fence_char, length)| fence_char.to_string().repeat(length))
+    quiet
+}
+
+/// Returns the line that closes a code block if a code block is still open at the end of the text,
+/// otherwise `None`. A code block in a list or quote ends with the list or quote.
+fn closing_fence(text: &str) -> Option<String> {
+    let mut is_fenced = false;
+    let mut last = None;
+    for (event, range) in markdown::events(text) {
+        if let Event::Start(Tag::CodeBlock(kind)) = &event {
+            is_fenced = kind.is_fenced();
+        }
+        last = Some((event, range));
+    }
+    let (Event::End(TagEnd::CodeBlock), range) = last? else {
+        return None;
+    };
+    let block = text[range].trim_start();
+    let fence_char = block.chars().next().filter(|_| is_fenced)?;
+    let after_fence = block.trim_start_matches(fence_char);
+    let fence = &block[..block.len() - after_fence.len()];
+    let last_line = after_fence.lines().skip(1).last().unwrap_or_default();
+    let is_closed = last_line.trim().starts_with(fence)
+        && !last_line.starts_with("    ")
+        && last_line.trim().chars().all(|c| c == fence_char);
+    (!is_closed).then(|| fence.to_owned())
 }
 
 fn push_without_mentions(quiet: &mut String, text: &str) {
@@ -395,6 +293,8 @@ fn is_in_address(before: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -437,6 +337,10 @@ mod tests {
             ("<!-- @claude-bot -->", false),
             ("<!-- a\n\n@claude-bot\n\n-->", false),
             ("<!-- @claude-bot", false),
+            ("<div>\n<!-- a\n\n@claude-bot -->", false),
+            ("> quoted\n@claude-bot in the same paragraph", false),
+            ("> ```\n> @claude-bot\n> ```", false),
+            ("- a\n\n      @claude-bot", false),
             ("", false),
         ] {
             assert_eq!(
@@ -525,6 +429,12 @@ mod tests {
                 "a &lt;!-- regatta:V1:1:0 --> b",
             ),
             ("<!-- never closed", "&lt;!-- never closed"),
+            ("*<!--@ann> -->", "*&lt;!--@\u{200b}ann> -->"),
+            ("<!--x-->\n    @ann", "&lt;!--x-->\n    @\u{200b}ann"),
+            (
+                "<!--\n```\n-->\n@ann",
+                "&lt;!--\n```\n-->\n@\u{200b}ann\n```",
+            ),
             ("```rust\nlet x", "```rust\nlet x\n```"),
         ] {
             assert_eq!(without_mentions(text), expected);
@@ -533,6 +443,32 @@ mod tests {
                 expected,
                 "without_mentions is idempotent"
             );
+        }
+    }
+
+    proptest! {
+        /// No combination of Markdown and HTML lets an agent notify people or hide a comment.
+        #[test]
+        fn quiet_text_has_no_mention_and_no_hidden_comment(
+            pieces in prop::collection::vec(
+                prop::sample::select(vec![
+                    "<!--", "-->", "`", "```\n", "~~~\n", "\n", "\n\n", "    ", "> ", "- ", "1. ",
+                    "@ann", "&#64;", "ann", "<div>", "<pre>", "</div>", "\\", "|", "|-|\n", " ", "*",
+                ]),
+                0..24,
+            )
+        ) {
+            let text = pieces.concat();
+            let quiet = without_mentions(&text);
+            prop_assert_eq!(find_mentions(&quiet), vec![], "{:?}", quiet);
+            prop_assert!(
+                split_parts(&quiet).iter().all(|(_, kind)| *kind != PartKind::Hidden),
+                "{:?}", quiet
+            );
+            prop_assert_eq!(closing_fence(&quiet), None, "{:?}", quiet);
+            let parts = split_parts(&text);
+            let whole: String = parts.into_iter().map(|(range, _)| &text[range]).collect();
+            prop_assert_eq!(whole, text);
         }
     }
 }

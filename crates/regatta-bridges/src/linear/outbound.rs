@@ -380,7 +380,7 @@ fn derived_id(parts: &[&str]) -> String {
     bytes.copy_from_slice(&hash.finalize()[..16]);
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = data_encoding::HEXLOWER.encode(&bytes);
     format!(
         "{}-{}-{}-{}-{}",
         &hex[..8],

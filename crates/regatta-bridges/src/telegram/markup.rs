@@ -1,8 +1,12 @@
-//! Converts between Telegram's text format and CommonMark.
+//! Converts between Telegram's text format and Markdown.
 
+use std::ops::Range;
+
+use pulldown_cmark::{CodeBlockKind, Event, Tag, TagEnd};
 use serde_json::Value;
 
 use super::api::TelegramIdentity;
+use crate::markdown;
 
 /// The text of a Telegram message with its mentions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,105 +100,6 @@ fn thread_command(name: &str) -> String {
     }
 }
 
-/// Converts CommonMark to Telegram's HTML. The result is well-formed for every text.
-pub(crate) fn to_html(text: &str) -> String {
-    let mut blocks: Vec<String> = Vec::new();
-    let mut lines = text.lines().peekable();
-    while let Some(line) = lines.next() {
-        let trimmed = line.trim_start();
-        let fence: String = trimmed.chars().take_while(|c| *c == '`').collect();
-        let fence = if fence.is_empty() {
-            trimmed.chars().take_while(|c| *c == '~').collect()
-        } else {
-            fence
-        };
-        if fence.len() >= 3 && !trimmed[fence.len()..].contains('`') {
-            let language: String = trimmed[fence.len()..]
-                .trim()
-                .split(' ')
-                .next()
-                .unwrap_or_default()
-                .into();
-            let closes = |line: &str| {
-                line.trim().len() >= fence.len()
-                    && line.trim().chars().all(|c| fence.starts_with(c))
-            };
-            let mut code = Vec::new();
-            for line in lines.by_ref() {
-                if closes(line) {
-                    break;
-                }
-                code.push(escape_html(line));
-            }
-            blocks.push(code_block_html(&code.join("\n"), &language));
-        } else if trimmed.starts_with('|')
-            && lines
-                .peek()
-                .is_some_and(|line| line.trim_start().starts_with("|-"))
-        {
-            // Convert a table to a code block, because a table is readable only in a fixed-width
-            // font.
-            let mut rows = vec![escape_html(trimmed)];
-            while let Some(row) = lines.next_if(|line| line.trim_start().starts_with('|')) {
-                rows.push(escape_html(row.trim_start()));
-            }
-            blocks.push(code_block_html(&rows.join("\n"), ""));
-        } else if trimmed.starts_with('>') {
-            let unquoted =
-                |line: &str| inline_html(line.trim_start().trim_start_matches(['>', ' ']), true);
-            let mut quote = vec![unquoted(trimmed)];
-            while let Some(next) = lines.next_if(|line| line.trim_start().starts_with('>')) {
-                quote.push(unquoted(next));
-            }
-            blocks.push(format!(
-                "<blockquote>{}</blockquote>",
-                quote.join("\n").trim()
-            ));
-        } else {
-            blocks.push(line_html(line));
-        }
-    }
-    blocks.join("\n").trim().to_owned()
-}
-
-fn code_block_html(code: &str, language: &str) -> String {
-    let has_language = !language.is_empty()
-        && language
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "+-_#.".contains(c));
-    if has_language {
-        format!("<pre><code class=\"language-{language}\">{code}</code></pre>")
-    } else {
-        format!("<pre>{code}</pre>")
-    }
-}
-
-fn line_html(line: &str) -> String {
-    let trimmed = line.trim_start();
-    let indent = &line[..line.len() - trimmed.len()];
-    let hashes = trimmed.chars().take_while(|c| *c == '#').count();
-    if (1..=6).contains(&hashes) && trimmed[hashes..].starts_with(' ') {
-        return format!(
-            "<b>{}</b>",
-            inline_html(trimmed[hashes..].trim().trim_end_matches('#').trim(), true)
-        );
-    }
-    if matches!(trimmed.trim_end(), "---" | "***" | "___") {
-        return "———".into();
-    }
-    for mark in ["- [ ] ", "- [x] ", "- ", "* ", "+ "] {
-        if let Some(rest) = trimmed.strip_prefix(mark) {
-            let sign = match mark {
-                "- [ ] " => "☐",
-                "- [x] " => "☑",
-                _ => "•",
-            };
-            return format!("{indent}{sign} {}", inline_html(rest, true));
-        }
-    }
-    format!("{indent}{}", inline_html(trimmed, true))
-}
-
 pub(crate) fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
@@ -202,131 +107,236 @@ pub(crate) fn escape_html(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Converts the inline formatting of a text to HTML. Nested formatting is converted separately, so
-/// that every tag is closed.
-fn inline_html(text: &str, links: bool) -> String {
-    let mut html = String::new();
-    let mut rest = text;
-    let mut previous = ' ';
-    while let Some(first) = rest.chars().next() {
-        let converted = match first {
-            '\\' => rest[1..]
-                .chars()
-                .next()
-                .filter(char::is_ascii_punctuation)
-                .map(|c| (escape_html(&c.to_string()), 2)),
-            '`' => code_html(rest),
-            '*' | '_' | '~' => emphasis_html(rest, previous, links),
-            '[' if links => link_html(rest),
-            _ => None,
-        };
-        let (shown, length) = converted.unwrap_or_else(|| {
-            let length = if first == '`' {
-                rest.len() - rest.trim_start_matches('`').len()
-            } else {
-                first.len_utf8()
-            };
-            (escape_html(&rest[..length]), length)
-        });
-        html.push_str(&shown);
-        previous = rest[..length].chars().next_back().unwrap_or(' ');
-        rest = &rest[length..];
-    }
-    html
-}
-
-/// Converts inline code between two equally long runs of backticks. Returns the HTML and the length
-/// of the converted text in bytes.
-fn code_html(rest: &str) -> Option<(String, usize)> {
-    let run = rest.len() - rest.trim_start_matches('`').len();
-    let mut position = run;
-    loop {
-        let open = position + rest[position..].find('`')?;
-        let close = rest[open..].len() - rest[open..].trim_start_matches('`').len();
-        if close == run {
-            let mut code = &rest[run..open];
-            if code.len() > 2
-                && code.starts_with(' ')
-                && code.ends_with(' ')
-                && !code.trim().is_empty()
-            {
-                code = &code[1..code.len() - 1];
-            }
-            let shown = if code.is_empty() {
-                String::new()
-            } else {
-                format!("<code>{}</code>", escape_html(code))
-            };
-            return Some((shown, open + close));
-        }
-        position = open + close;
-    }
-}
-
-fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize)> {
-    let (mark, tag) = ["**", "__", "~~", "*", "_"]
-        .into_iter()
-        .zip(["b", "b", "s", "i", "i"])
-        .find(|(mark, _)| {
-            rest.starts_with(mark)
-                && rest[mark.len()..]
-                    .chars()
-                    .next()
-                    .is_some_and(|c| !c.is_whitespace())
-        })?;
-    let is_underscore = mark.starts_with('_');
-    if is_underscore && before.is_alphanumeric() {
-        return None;
-    }
-    let inner = &rest[mark.len()..];
-    let mut search_start = 0;
-    loop {
-        let position = search_start + inner[search_start..].find(mark)?;
-        let (content, after) = (
-            &inner[..position],
-            inner[position + mark.len()..].chars().next(),
-        );
-        let is_doubled = mark.len() == 1 && after == mark.chars().next();
-        let continues_word = is_underscore && after.is_some_and(char::is_alphanumeric);
-        let is_end = !content.is_empty()
-            && !content.ends_with(char::is_whitespace)
-            && !continues_word
-            && !is_doubled;
-        if is_end {
-            return Some((
-                format!("<{tag}>{}</{tag}>", inline_html(content, links)),
-                mark.len() * 2 + position,
-            ));
-        }
-        search_start = position + mark.len();
-        if mark.len() == 1 && after == mark.chars().next() {
-            search_start += mark.len();
-        }
-    }
-}
-
-/// Converts a link to a web page or a mail address to HTML. Of any other link, only the label
-/// remains.
-fn link_html(rest: &str) -> Option<(String, usize)> {
-    let close = rest.find("](")?;
-    let end = close + 2 + rest[close + 2..].find(')')?;
-    let (label, target) = (&rest[1..close], rest[close + 2..end].trim());
-    let target = target
-        .split(' ')
-        .next()
-        .unwrap_or_default()
-        .trim_matches(['<', '>']);
-    let lower = target.to_ascii_lowercase();
-    let is_safe = ["https://", "http://", "mailto:"]
-        .iter()
-        .any(|scheme| lower.starts_with(scheme));
-    let shown = inline_html(label, false);
-    let shown = if is_safe && !label.is_empty() {
-        format!("<a href=\"{}\">{shown}</a>", escape_html(target))
-    } else {
-        shown
+/// Converts Markdown to Telegram's HTML. The result is well-formed for every text.
+pub(crate) fn to_html(text: &str) -> String {
+    let mut writer = HtmlWriter {
+        text,
+        ..HtmlWriter::default()
     };
-    Some((shown, end + 1))
+    for (event, range) in markdown::events(text) {
+        writer.write(event, range);
+    }
+    let html = writer.html.trim();
+    // Telegram refuses an empty message. A text that shows nothing, such as the definition of a
+    // link, is sent as it is.
+    if html.is_empty() {
+        escape_html(text.trim())
+    } else {
+        html.to_owned()
+    }
+}
+
+/// Writes Markdown as Telegram's HTML, which has no lists, tables, rules or nested quotes.
+#[derive(Default)]
+struct HtmlWriter<'a> {
+    text: &'a str,
+    html: String,
+    /// Length of `html` after the sign of the last list item. The first block of an item follows
+    /// the sign without a line break.
+    item_start: Option<usize>,
+    /// Whether a block has ended and the next one has not begun.
+    is_between_blocks: bool,
+    is_in_table: bool,
+    /// The tags that end the current code block.
+    code_end: &'static str,
+    quote_depth: usize,
+    /// The links around the current text, and whether each of them is written as a link.
+    links: Vec<bool>,
+}
+
+impl HtmlWriter<'_> {
+    fn write(&mut self, event: Event<'_>, range: Range<usize>) {
+        if self.is_in_table && event != Event::End(TagEnd::Table) {
+            return;
+        }
+        match event {
+            Event::Start(tag) => self.open(tag, range),
+            Event::End(tag) => self.close(tag),
+            Event::Text(text) | Event::InlineHtml(text) | Event::Html(text) => {
+                self.write_inline(&escape_html(&text), range.start)
+            }
+            Event::Code(code) => {
+                let code = format!("<code>{}</code>", escape_html(&code));
+                self.write_inline(&code, range.start);
+            }
+            Event::SoftBreak | Event::HardBreak => self.html.push('\n'),
+            Event::Rule => {
+                self.start_block(range.start);
+                self.html.push_str("———");
+                self.is_between_blocks = true;
+            }
+            Event::TaskListMarker(is_done) => {
+                let sign_length = self.html.strip_suffix("• ").map(str::len);
+                self.html.truncate(sign_length.unwrap_or(self.html.len()));
+                self.html.push_str(if is_done { "☑ " } else { "☐ " });
+                self.item_start = Some(self.html.len());
+            }
+            // Extensions that are not enabled.
+            Event::InlineMath(_) | Event::DisplayMath(_) | Event::FootnoteReference(_) => {}
+        }
+    }
+
+    fn open(&mut self, tag: Tag<'_>, range: Range<usize>) {
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock => self.start_block(range.start),
+            Tag::Heading { .. } => {
+                self.start_block(range.start);
+                self.html.push_str("<b>");
+            }
+            Tag::BlockQuote(_) => {
+                self.quote_depth += 1;
+                if self.quote_depth == 1 {
+                    self.start_block(range.start);
+                    self.html.push_str("<blockquote>");
+                }
+            }
+            Tag::CodeBlock(kind) => {
+                self.break_line(range.start);
+                self.html.push_str("<pre>");
+                self.code_end = "</pre>";
+                if let Some(language) = code_language(&kind) {
+                    self.html
+                        .push_str(&format!("<code class=\"language-{language}\">"));
+                    self.code_end = "</code></pre>";
+                }
+            }
+            Tag::Item => {
+                self.start_block(range.start);
+                let number = self.text[range].split([' ', '\t', '\n']).next();
+                let number = number.filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+                self.html.push_str(number.unwrap_or("•"));
+                self.html.push(' ');
+                self.item_start = Some(self.html.len());
+            }
+            Tag::Table(_) => {
+                // A table is readable only in a fixed-width font, so its source becomes a code
+                // block.
+                self.break_line(range.start);
+                let rows = self.text[range].lines();
+                let rows: Vec<&str> = rows
+                    .map(|row| row.trim_start_matches([' ', '\t', '>']))
+                    .collect();
+                let rows = escape_html(rows.join("\n").trim_end());
+                self.html.push_str(&format!("<pre>{rows}</pre>"));
+                self.is_in_table = true;
+            }
+            Tag::Emphasis => self.write_inline("<i>", range.start),
+            Tag::Strong => self.write_inline("<b>", range.start),
+            Tag::Strikethrough => self.write_inline("<s>", range.start),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                let is_link = !self.links.contains(&true) && is_safe_link(&dest_url);
+                let link = format!("<a href=\"{}\">", escape_html(&dest_url));
+                self.write_inline(if is_link { &link } else { "" }, range.start);
+                self.links.push(is_link);
+            }
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Heading(_) => self.html.push_str("</b>"),
+            TagEnd::BlockQuote(_) => {
+                self.quote_depth -= 1;
+                if self.quote_depth == 0 {
+                    self.html.truncate(self.html.trim_end().len());
+                    self.html.push_str("</blockquote>");
+                }
+            }
+            TagEnd::CodeBlock => {
+                self.html.truncate(
+                    self.html
+                        .strip_suffix('\n')
+                        .map_or(self.html.len(), str::len),
+                );
+                self.html.push_str(self.code_end);
+            }
+            TagEnd::HtmlBlock => self.html.truncate(self.html.trim_end().len()),
+            TagEnd::Item if self.item_start == Some(self.html.len()) => {
+                self.html.truncate(self.html.trim_end().len());
+            }
+            TagEnd::Table => self.is_in_table = false,
+            TagEnd::Emphasis => self.html.push_str("</i>"),
+            TagEnd::Strong => self.html.push_str("</b>"),
+            TagEnd::Strikethrough => self.html.push_str("</s>"),
+            TagEnd::Link | TagEnd::Image => {
+                let is_link = self.links.pop() == Some(true);
+                self.html.push_str(if is_link { "</a>" } else { "" });
+            }
+            _ => {}
+        }
+        let is_inline = matches!(
+            tag,
+            TagEnd::Emphasis
+                | TagEnd::Strong
+                | TagEnd::Strikethrough
+                | TagEnd::Link
+                | TagEnd::Image
+        );
+        self.is_between_blocks |= !is_inline;
+    }
+
+    /// Writes a part of a paragraph. The paragraphs of a list item without blank lines have no
+    /// events of their own.
+    fn write_inline(&mut self, html: &str, start: usize) {
+        if self.is_between_blocks {
+            self.start_block(start);
+        }
+        self.html.push_str(html);
+    }
+
+    /// Begins a block on a new line, indented as in the source.
+    fn start_block(&mut self, start: usize) {
+        if !self.break_line(start) {
+            return;
+        }
+        let line = self.text[..start].rsplit('\n').next().unwrap_or_default();
+        let indent = match line.rsplit_once('>') {
+            Some((_, indent)) => indent.strip_prefix(' ').unwrap_or(indent),
+            None => line,
+        };
+        if indent.trim().is_empty() {
+            self.html.push_str(indent);
+        }
+    }
+
+    /// Begins a new line, after a blank line if the source has one before the position `start`.
+    /// Returns false if a block at this position needs no new line.
+    fn break_line(&mut self, start: usize) -> bool {
+        self.is_between_blocks = false;
+        let is_first = self.html.is_empty()
+            || self.item_start == Some(self.html.len())
+            || self.html.ends_with("<blockquote>");
+        if is_first {
+            return false;
+        }
+        let before = &self.text[..start];
+        let gap = before.trim_end_matches(['\n', '\r', ' ', '\t', '>']).len();
+        let has_blank_line = before[gap..].matches('\n').count() > 1;
+        self.html
+            .push_str(if has_blank_line { "\n\n" } else { "\n" });
+        true
+    }
+}
+
+/// Returns the language of a code block if Telegram can show it.
+fn code_language<'a>(kind: &'a CodeBlockKind<'_>) -> Option<&'a str> {
+    let CodeBlockKind::Fenced(info) = kind else {
+        return None;
+    };
+    let is_language_char = |c: char| c.is_ascii_alphanumeric() || "+-_#.".contains(c);
+    info.split([' ', '\t'])
+        .next()
+        .filter(|language| !language.is_empty() && language.chars().all(is_language_char))
+}
+
+/// Returns whether an address is that of a web page or a mailbox. Of any other link, only the label
+/// is shown.
+fn is_safe_link(address: &str) -> bool {
+    let lower = address.to_ascii_lowercase();
+    ["https://", "http://", "mailto:"]
+        .iter()
+        .any(|scheme| lower.starts_with(scheme))
 }
 
 #[cfg(test)]
@@ -461,7 +471,7 @@ mod tests {
                 "[PR #1](https://x.y/1?a=1&b=\"2\")",
                 "<a href=\"https://x.y/1?a=1&amp;b=&quot;2&quot;\">PR #1</a>",
             ),
-            ("[click](javascript:alert(1))", "click)"),
+            ("[click](javascript:alert(1))", "click"),
             (
                 "[click](JavaScript:x) [me](data:y) [t](tg://user?id=1)",
                 "click me t",
@@ -475,6 +485,26 @@ mod tests {
             ("**a *b* c**", "<b>a <i>b</i> c</b>"),
             ("unclosed **bold and `code", "unclosed **bold and `code"),
             ("<script>", "&lt;script&gt;"),
+            ("&amp; &lt;b&gt; &copy;", "&amp; &lt;b&gt; ©"),
+            (
+                "<https://x.y/?a=1&b=2>",
+                "<a href=\"https://x.y/?a=1&amp;b=2\">https://x.y/?a=1&amp;b=2</a>",
+            ),
+            (
+                "[![logo](https://x.y/l.png)](https://x.y)",
+                "<a href=\"https://x.y\">logo</a>",
+            ),
+            ("> a\n>> b", "<blockquote>a\nb</blockquote>"),
+            ("- # a\n  b", "• <b>a</b>\n  b"),
+            ("- - a\n  - b\n-", "• • a\n  • b\n•"),
+            (
+                "- [ ] one\n- [x] two\n\n1) a\n\n   b",
+                "☐ one\n☑ two\n\n1) a\n\n   b",
+            ),
+            ("- ```\n  x\n  ```", "• <pre>x</pre>"),
+            ("a\n\n    code", "a\n\n<pre>code</pre>"),
+            ("Title\n===\n\n***\n\nb", "<b>Title</b>\n\n———\n\nb"),
+            ("[a]: https://x.y", "[a]: https://x.y"),
         ] {
             assert_eq!(to_html(text), expected, "{text}");
         }

@@ -1,5 +1,6 @@
 //! The private key of an app, and the tokens that are created with it.
 
+use data_encoding::BASE64;
 use regatta_testkit::services::ServiceFault;
 
 use super::{SHOP, World};
@@ -68,7 +69,7 @@ fn to_pkcs8(pem: &str) -> String {
         .lines()
         .filter(|line| !line.starts_with("-----"))
         .collect();
-    let key = decode(&text);
+    let key = BASE64.decode(text.as_bytes()).unwrap();
     let encode_element = |tag: u8, bytes: &[u8]| {
         let mut element = vec![tag, 0x82, (bytes.len() >> 8) as u8, bytes.len() as u8];
         element.extend_from_slice(bytes);
@@ -78,7 +79,7 @@ fn to_pkcs8(pem: &str) -> String {
         2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0,
     ];
     body.extend(encode_element(4, &key));
-    let text = encode(&encode_element(0x30, &body));
+    let text = BASE64.encode(&encode_element(0x30, &body));
     let lines: Vec<&str> = text
         .as_bytes()
         .chunks(64)
@@ -88,38 +89,4 @@ fn to_pkcs8(pem: &str) -> String {
         "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",
         lines.join("\n")
     )
-}
-
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-fn decode(text: &str) -> Vec<u8> {
-    let (mut bytes, mut buffer, mut bit_count) = (vec![], 0_u32, 0);
-    for byte in text.bytes().filter(|byte| *byte != b'=') {
-        buffer = buffer << 6 | ALPHABET.iter().position(|letter| *letter == byte).unwrap() as u32;
-        bit_count += 6;
-        if bit_count >= 8 {
-            bit_count -= 8;
-            bytes.push((buffer >> bit_count & 0xff) as u8);
-        }
-    }
-    bytes
-}
-
-fn encode(bytes: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in bytes.chunks(3) {
-        let group = chunk
-            .iter()
-            .fold(0_u32, |group, byte| group << 8 | u32::from(*byte))
-            << (8 * (3 - chunk.len()));
-        for index in 0..4 {
-            let value = ALPHABET[(group >> (18 - 6 * index) & 63) as usize];
-            text.push(if index <= chunk.len() {
-                char::from(value)
-            } else {
-                '='
-            });
-        }
-    }
-    text
 }

@@ -7,10 +7,11 @@
 //! stores nothing about a session, because its two halves are signed. A session ends after its
 //! lifetime, when its token is removed, or when the daemon's own token changes.
 
+use data_encoding::HEXLOWER;
 use regatta_api::Problem;
 use subtle::ConstantTimeEq;
 
-use super::{Principal, TokenStore, hex, mac, no_token};
+use super::{Principal, TokenStore, mac, no_token};
 
 /// Lifetime of a browser session, in milliseconds.
 pub(crate) const SESSION_LIFETIME_MS: u64 = 30 * 24 * 3_600_000;
@@ -38,7 +39,7 @@ impl TokenStore {
         let expires_unix_ms = wall + SESSION_LIFETIME_MS;
         let cookie = format!(
             "rc_{expires_unix_ms}_{}_{holder}",
-            hex(&self.sign_session(expires_unix_ms, &holder)?)
+            HEXLOWER.encode(&self.sign_session(expires_unix_ms, &holder)?)
         );
         let key = self.key_for_cookie(&cookie);
         Some(BrowserSession { cookie, key })
@@ -66,7 +67,7 @@ impl TokenStore {
         };
         let expected = self
             .sign_session(expires_unix_ms, holder)
-            .map(|bytes| hex(&bytes))
+            .map(|bytes| HEXLOWER.encode(&bytes))
             .ok_or_else(no_token)?;
         let is_valid = signature.as_bytes().ct_eq(expected.as_bytes())
             & key.as_bytes().ct_eq(self.key_for_cookie(cookie).as_bytes());
@@ -112,7 +113,7 @@ impl TokenStore {
     fn key_for_cookie(&self, cookie: &str) -> String {
         format!(
             "rk_{}",
-            hex(&mac(
+            HEXLOWER.encode(&mac(
                 &self.signing_key(),
                 format!("key {cookie}").as_bytes()
             ))

@@ -6,6 +6,7 @@
 //! that an attempt may name; this module also leaves out single messages that the caller must not
 //! read.
 
+use data_encoding::HEXLOWER;
 use regatta_api::view::{AttachmentView, UnreadView};
 use regatta_core::bus::Message;
 use regatta_core::ids::ChannelName;
@@ -184,16 +185,7 @@ impl VerbHandler<'_> {
         let bytes = run_blocking(move || attachments::read_stored(&dir, &stored)).await??;
         let (text, hex) = match String::from_utf8(bytes) {
             Ok(text) => (Some(text), None),
-            Err(other) => (
-                None,
-                Some(
-                    other
-                        .as_bytes()
-                        .iter()
-                        .map(|byte| format!("{byte:02x}"))
-                        .collect(),
-                ),
-            ),
+            Err(other) => (None, Some(HEXLOWER.encode(other.as_bytes()))),
         };
         let view = AttachmentView {
             message: input.message,

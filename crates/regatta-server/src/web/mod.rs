@@ -173,11 +173,7 @@ fn file_response(
     is_immutable: bool,
     headers: &HeaderMap,
 ) -> Response {
-    let hash: String = Sha256::digest(&bytes)
-        .iter()
-        .take(16)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash = data_encoding::HEXLOWER.encode(&Sha256::digest(&bytes)[..16]);
     let tag = format!("\"{hash}\"");
     let caching = if is_immutable {
         "public, max-age=31536000, immutable"

@@ -1,6 +1,8 @@
 //! Imitates the Anthropic Messages API: `POST /v1/messages`, with and without streaming, and
 //! `/v1/messages/count_tokens`.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::request::{
@@ -202,15 +204,11 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
         add("retry-after", seconds.to_string());
         add("anthropic-ratelimit-requests-limit", "50".into());
         add("anthropic-ratelimit-requests-remaining", "0".into());
-        add(
-            "anthropic-ratelimit-requests-reset",
-            rfc3339(unix_seconds() + seconds),
-        );
+        let reset_time =
+            jiff::Timestamp::UNIX_EPOCH + Duration::from_secs(unix_seconds() + seconds);
+        add("anthropic-ratelimit-requests-reset", reset_time.to_string());
         add("anthropic-ratelimit-tokens-remaining", "0".into());
-        add(
-            "anthropic-ratelimit-tokens-reset",
-            rfc3339(unix_seconds() + seconds),
-        );
+        add("anthropic-ratelimit-tokens-reset", reset_time.to_string());
         if matches!(failure, ModelFailure::QuotaExhausted { .. }) {
             add("anthropic-ratelimit-unified-status", "rejected".into());
             add(
@@ -228,57 +226,4 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
         headers,
         json!({"type": "error", "error": error, "request_id": "req_scripted"}),
     )
-}
-
-/// Formats a time, given in seconds since 1970, as a date in UTC. No library is used, because one
-/// function does not justify another dependency.
-fn rfc3339(seconds: u64) -> String {
-    let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
-    let mut year = 1970;
-    let leap = |year: u64| {
-        (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
-    };
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [
-        31,
-        28 + u64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let mut month = 0;
-    while days >= lengths[month] {
-        days -= lengths[month];
-        month += 1;
-    }
-    let (day, month) = (days + 1, month + 1);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        rest / 3600,
-        rest / 60 % 60,
-        rest % 60
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::rfc3339;
-
-    #[test]
-    fn dates_follow_the_gregorian_calendar() {
-        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
-        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(rfc3339(1_767_225_599), "2025-12-31T23:59:59Z");
-        assert_eq!(rfc3339(1_794_700_800), "2026-11-15T00:00:00Z");
-    }
 }

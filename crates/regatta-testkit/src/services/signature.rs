@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
@@ -12,17 +13,13 @@ pub(crate) fn hmac_hex(secret: &str, pieces: &[&[u8]]) -> String {
     for piece in pieces {
         mac.update(piece);
     }
-    hex(&mac.finalize().into_bytes())
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&mac.finalize().into_bytes())
 }
 
 /// Returns an identifier that looks random but is the same for the same seed.
 pub(crate) fn fake_token(seed: &str, length: usize) -> String {
     let digest = Sha256::digest(seed.as_bytes());
-    hex(&digest).chars().take(length).collect()
+    HEXLOWER.encode(&digest).chars().take(length).collect()
 }
 
 /// Returns the same identifier as [`fake_token`], but in capital letters like Slack's identifiers.
@@ -58,29 +55,8 @@ pub(crate) fn unix_time() -> Duration {
 
 /// Formats a time since 1970 as `2026-11-16T02:40:00.000Z`.
 pub(crate) fn iso_time(since: Duration) -> String {
-    let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Converts days into a date. Years are counted from March, so that leap days come last (the
-    // algorithm "civil from days").
-    let z = days + 719_468;
-    let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) = (
-        day_of_year - (153 * shifted + 2) / 5 + 1,
-        if shifted < 10 {
-            shifted + 3
-        } else {
-            shifted - 9
-        },
-    );
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
-        since.subsec_millis()
-    )
+    let date = jiff::Timestamp::UNIX_EPOCH + since;
+    format!("{date:.3}")
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
         _ => {
             let can_show = |id: String| {
                 client
-                    .call_on_new_thread_as::<serde_json::Value>(Call::Show(input::IdInput { id }))
+                    .call_as::<serde_json::Value>(&Call::Show(input::IdInput { id }))
                     .is_ok()
             };
             let exists = |reading: &Reference| match reading {
@@ -103,7 +103,7 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
     let attempt = attempt_of(&client, &args.id)?;
     let show = || -> Result<Attempt, CommandError> {
         Ok(client
-            .call_on_new_thread_as(Call::Show(input::IdInput {
+            .call_as(&Call::Show(input::IdInput {
                 id: attempt.to_string(),
             }))?
             .data)
@@ -275,12 +275,12 @@ fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
     let client = app.client()?;
     let named = attempt_of(&client, id)?;
     let attempt: Attempt = client
-        .call_on_new_thread_as(Call::Show(input::IdInput {
+        .call_as(&Call::Show(input::IdInput {
             id: named.to_string(),
         }))?
         .data;
     let task: TaskView = client
-        .call_on_new_thread_as(Call::Show(input::IdInput {
+        .call_as(&Call::Show(input::IdInput {
             id: attempt.task.to_string(),
         }))?
         .data;

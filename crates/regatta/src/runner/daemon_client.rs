@@ -1,4 +1,4 @@
-//! Makes the runner's API calls to the daemon. Each call opens its own connection.
+//! Makes the runner's API calls to the daemon. All calls share one client and its connections.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,6 +39,7 @@ impl fmt::Display for DaemonCallError {
 /// The address of the daemon, the runner's token for it, and the file with trusted certificates, if
 /// any.
 pub(crate) struct DaemonClient {
+    client: Client,
     server: String,
     token: String,
     ca_file: Option<PathBuf>,
@@ -50,8 +51,10 @@ impl DaemonClient {
         token: &str,
         ca: Option<PathBuf>,
     ) -> Result<DaemonClient, CommandError> {
+        let server = server.trim_end_matches('/');
         Ok(DaemonClient {
-            server: server.trim_end_matches('/').to_owned(),
+            client: Client::remote(server, token, CALL_TIMEOUT)?,
+            server: server.to_owned(),
             token: token.to_owned(),
             ca_file: ca,
         })
@@ -80,12 +83,11 @@ impl DaemonClient {
 
     fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
         let away = |error: CommandError| DaemonCallError::Unreachable(error.message());
-        let client = Client::remote(&self.server, &self.token, CALL_TIMEOUT).map_err(away)?;
         let body = call
             .to_json()
             .map_err(|error| DaemonCallError::Unreachable(error.to_string()))?;
         let path = format!("/api/v1/{}", call.verb().name);
-        let (status, body) = client.post_raw(&path, &[], body).map_err(away)?;
+        let (status, body) = self.client.post_raw(&path, &[], body).map_err(away)?;
         if !(200..300).contains(&status) {
             let problem: Result<Problem, _> = serde_json::from_slice(&body);
             return Err(match problem {
@@ -102,5 +104,67 @@ impl DaemonClient {
             DaemonCallError::Unreachable(format!("could not read the daemon's answer: {error}"))
         })?;
         Ok(answer.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::TcpListener;
+
+    use regatta_api::{call, input};
+
+    use super::*;
+
+    const REQUESTS_PER_CONNECTION: usize = 3;
+
+    /// Answers a number of connections, and returns the number of requests on each.
+    fn serve(listener: &TcpListener, connections: usize) -> Vec<usize> {
+        let mut counts = vec![];
+        for _ in 0..connections {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut count = 0;
+            while count < REQUESTS_PER_CONNECTION {
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    let line = line.trim_end().to_ascii_lowercase();
+                    if let Some(value) = line.strip_prefix("content-length: ") {
+                        length = value.parse().unwrap();
+                    }
+                    if line.is_empty() {
+                        break;
+                    }
+                }
+                reader.read_exact(&mut vec![0; length]).unwrap();
+                count += 1;
+                let is_last = count == REQUESTS_PER_CONNECTION;
+                let connection = if is_last { "close" } else { "keep-alive" };
+                let body = r#"{"revision": 1, "data": []}"#;
+                write!(
+                    stream,
+                    "HTTP/1.1 200 OK\r\nconnection: {connection}\r\ncontent-length: {}\r\n\r\n{body}",
+                    body.len()
+                )
+                .unwrap();
+            }
+            counts.push(count);
+        }
+        counts
+    }
+
+    #[test]
+    fn calls_share_a_connection_until_the_daemon_closes_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = format!("http://{}/", listener.local_addr().unwrap());
+        let daemon = std::thread::spawn(move || serve(&listener, 2));
+        let client = DaemonClient::new(&server, "token", None).unwrap();
+        for _ in 0..2 * REQUESTS_PER_CONNECTION {
+            let agents = client.call(call::AgentList(input::EmptyInput {})).unwrap();
+            assert!(agents.is_empty());
+        }
+        assert_eq!(daemon.join().unwrap(), [REQUESTS_PER_CONNECTION; 2]);
     }
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
+use data_encoding::{BASE64, HEXLOWER};
 use regatta_bridges::config::Secret;
 use regatta_bridges::signature;
 use serde_json::Value;
@@ -64,20 +65,8 @@ fn compute_signature(headers: &BTreeMap<String, String>, body: &[u8]) -> String 
     ]
     .concat();
     let hex = signature::hex_signature(&Secret::new(SECRET), &[&content]);
-    let bits: String = hex
-        .chars()
-        .map(|c| format!("{:04b}", c.to_digit(16).unwrap()))
-        .collect();
-    let digits: Vec<char> = ('A'..='Z')
-        .chain('a'..='z')
-        .chain('0'..='9')
-        .chain(['+', '/'])
-        .collect();
-    let digit = |bits: &[u8]| {
-        digits[usize::from_str_radix(&format!("{:0<6}", String::from_utf8_lossy(bits)), 2).unwrap()]
-    };
-    let text: String = bits.as_bytes().chunks(6).map(digit).collect();
-    format!("v1,{text}=")
+    let bytes = HEXLOWER.decode(hex.as_bytes()).unwrap();
+    format!("v1,{}", BASE64.encode(&bytes))
 }
 
 /// A receiver needs no agent in any service. It gets only the events that it asked for, signed and

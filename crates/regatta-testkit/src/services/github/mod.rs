@@ -230,8 +230,9 @@ impl GitHub {
 
     /// Returns a token (JWT) with arbitrary claims, signed with the app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
-        let part =
-            |value: &serde_json::Value| access::encode_base64url(value.to_string().as_bytes());
+        let part = |value: &serde_json::Value| {
+            data_encoding::BASE64URL_NOPAD.encode(value.to_string().as_bytes())
+        };
         let message = format!(
             "{}.{}",
             part(&json!({"alg": "RS256", "typ": "JWT"})),
