@@ -96,6 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs the runner until a signal asks it to stop.
 pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings) -> CommandResult {
+    composition::require_supported_git()?;
     let runner_dir = daemon::DataDir::new(data_dir);
     runner_dir.create()?;
     let _lock = lock_data_dir(&runner_dir)?;

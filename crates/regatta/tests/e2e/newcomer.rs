@@ -312,12 +312,17 @@ fn an_old_git_is_named_before_anything_starts() {
     let world = World::with_repo();
     let (major, minor) = regatta_git::MIN_GIT_VERSION;
     let floor = format!("{major}.{minor}");
+    let token = world.root.join("token");
+    std::fs::write(&token, "rt_token\n").unwrap();
+    let token = token.to_str().unwrap();
+    let server = "http://127.0.0.1:9";
     for args in [
         &["doctor"][..],
         &["init", "--yes"],
         &["demo", "--no-input"],
         &["up"],
         &["status"],
+        &["runner", "--server", server, "--token-file", token],
     ] {
         let output = run_with_old_git(&world, args);
         let text = format!("{}{}", output.stdout, output.stderr);
