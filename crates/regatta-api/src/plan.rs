@@ -2,6 +2,7 @@
 //! agent, and the view of its plan before anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
+use regatta_core::plural;
 use serde::{Deserialize, Serialize};
 
 use crate::input::PlannedTask;
@@ -209,8 +210,11 @@ pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> St
         }
         (cost, time) => {
             let parts: Vec<String> = cost.into_iter().chain(time).collect();
-            let tasks = if from == 1 { "task" } else { "tasks" };
-            format!("{} · based on {from} landed {tasks}", parts.join(" · "))
+            format!(
+                "{} · based on {}",
+                parts.join(" · "),
+                plural::count(from, "landed task")
+            )
         }
     }
 }

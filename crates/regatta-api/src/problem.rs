@@ -84,7 +84,7 @@ impl Problem {
     pub fn exit_code(&self) -> u8 {
         match (self.code.as_str(), self.status) {
             ("timed_out", _) => 124,
-            ("unreachable", _) => 6,
+            ("unreachable" | "down", _) => 6,
             ("no_provider", _) => 4,
             (_, 400) => 2,
             (_, 412) => 5,

@@ -12,6 +12,7 @@ use regatta_core::conversation::Conversation;
 use regatta_core::hook::Firing;
 use regatta_core::ids::AttemptId;
 use regatta_core::launch::TeamSummary;
+use regatta_core::limits::MachineLimits;
 use regatta_core::policy::PolicyRule;
 use regatta_core::runner;
 use serde::{Deserialize, Serialize};
@@ -653,6 +654,8 @@ verbs! {
         Admin, people_only, "Revokes a token at once";
     "audit" Audit audit(input::AuditQuery) -> Vec<view::AuditLineView> [ByKey, |line| line.n],
         Admin, unaudited, "Lists the requested changes, each with its caller, origin and outcome";
+    "limits.show" LimitsShow limits_show(input::EmptyInput) -> MachineLimits,
+        View, "Shows the machine's limits that are in force";
     "limits.set" LimitsSet limits_set(input::LimitsSet) -> Done,
         Admin if_match |_input| "fleet", people_only, "Sets the machine's limits";
     "backup" Backup backup(input::FileInput) -> String,

@@ -664,7 +664,7 @@ pub(crate) fn require_attempt(
 }
 
 /// Joins the first five names, and adds the number of the remaining names.
-pub(crate) fn first_few(names: &[&str]) -> String {
+pub fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     if names.len() > 5 {
         format!("{shown} and {} more", names.len() - 5)

@@ -153,38 +153,6 @@ pub(crate) fn post_and_return(
     Ok(message)
 }
 
-/// Posts a reply in the thread of the message `to`. If `to` is in an agent's mailbox, the reply
-/// goes to the mailbox of the sender of `to`.
-pub fn reply(
-    draft: &mut Draft,
-    to: &Message,
-    (text, labels): (String, Vec<Label>),
-    sender: Actor,
-    now: Now,
-) -> Result<MessageId, Refusal> {
-    let mailbox = match (&to.sender, addressee(&to.channel)) {
-        (Actor::Agent(name), Some(_)) => ChannelName::new(&format!("@{name}")).ok(),
-        _ => None,
-    };
-    let channel = mailbox.unwrap_or_else(|| to.channel.clone());
-    let content = PostMessage {
-        channel,
-        text,
-        labels,
-        reply_to: Some(to.id),
-    };
-    post_with(
-        draft,
-        content,
-        PostContext {
-            thread: Some(to.root()),
-            ..PostContext::default()
-        },
-        sender,
-        now,
-    )
-}
-
 /// Like [`post`], but with properties of the message that the server knows, such as the hook that
 /// posts it.
 pub fn post_with(

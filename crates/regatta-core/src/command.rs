@@ -495,38 +495,6 @@ pub enum Command {
     ReportPerformed,
 }
 
-impl Command {
-    /// Returns whether only Regatta itself may send the command. The HTTP API and the command line
-    /// do not accept such a command.
-    pub fn is_internal(&self) -> bool {
-        matches!(
-            self,
-            Command::PollSupervised { .. }
-                | Command::Resume { .. }
-                | Command::Tick
-                | Command::ReportExited { .. }
-                | Command::ReportLaunched { .. }
-                | Command::ReportIsolationBreach { .. }
-                | Command::ReportPortsTaken { .. }
-                | Command::ReportAgentEvent { .. }
-                | Command::ReportSilent { .. }
-                | Command::ReportBridge(_)
-                | Command::ReportBridges { .. }
-                | Command::ReportResolved { .. }
-                | Command::ReportWorkVerdict { .. }
-                | Command::ReportTrial { .. }
-                | Command::ReportTrunkMove { .. }
-                | Command::ReportPushed { .. }
-                | Command::ReportDiverged { .. }
-                | Command::ReportCheckout { .. }
-                | Command::ReportTrunk { .. }
-                | Command::ReportCollisions { .. }
-                | Command::ReportHook { .. }
-                | Command::ReportPerformed
-        )
-    }
-}
-
 /// A command with the person or agent who asks for it, and with the idempotency key under which a
 /// client can repeat the command safely.
 #[derive(Clone, Debug, PartialEq, Eq)]

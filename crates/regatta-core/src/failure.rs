@@ -7,8 +7,12 @@
 //!
 //! Not here: running the checks, and removing secrets from their output.
 
+mod missing_command; // commands that the machine lacks
+
 use std::borrow::Cow;
 use std::fmt;
+
+pub use missing_command::missing_command;
 
 /// Maximum length of a one-line summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;

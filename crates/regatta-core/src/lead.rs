@@ -183,28 +183,6 @@ fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
     Some((mission.clone(), mission.lead.clone()?))
 }
 
-/// Returns the mission that an agent leads or works for.
-pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mission>> {
-    // The names of leads and workers always contain a `/`, so for other names no search is needed.
-    if !agent.as_str().contains('/') {
-        return None;
-    }
-    let under = |lead: &AgentName| {
-        agent == lead
-            || agent
-                .as_str()
-                .strip_prefix(lead.as_str())
-                .is_some_and(|agent| agent.starts_with('/'))
-    };
-    board.missions.values().find(|mission| {
-        mission
-            .lead
-            .as_ref()
-            .and_then(|lead| lead.name.as_ref())
-            .is_some_and(under)
-    })
-}
-
 /// Returns the label (search word) by which the messages about a lead's mission are found:
 /// `lead:NAME`.
 pub fn label_of(lead: &AgentName) -> Option<Label> {

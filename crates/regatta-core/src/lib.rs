@@ -61,6 +61,7 @@ pub mod manifest; // the files that a task may change and the claims it needs
 pub mod manifest_discovery; // discovery of the files that a task touches
 pub mod mission; // a goal, its tasks and its agents
 pub mod plan_request; // a plan that an agent makes from a goal
+pub mod plural; // counts with their nouns
 pub mod policy; // rules for permission requests
 pub mod project; // repositories under management
 pub mod project_rules; // a project's standing rules

@@ -13,6 +13,7 @@ use crate::{attempt, claim, runner};
 
 /// Limits that hold for all projects and agents of this machine together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct MachineLimits {
     /// Maximum number of agents' programs that work at the same time. Each agent also has its own

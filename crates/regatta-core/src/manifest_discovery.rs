@@ -9,6 +9,7 @@ use crate::attempt::WorkResult;
 use crate::board::Draft;
 use crate::ids::{Now, TaskId};
 use crate::pattern::PathPattern;
+use crate::plural;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, EditTask, Purpose, Task, TaskStatus};
 
@@ -127,8 +128,8 @@ fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
         .ok_or("the result contains no JSON array of paths")?;
     if names.is_empty() || names.len() > MAX_PATHS {
         return Err(format!(
-            "the result names {} paths, but a manifest must have 1 to {MAX_PATHS}",
-            names.len()
+            "the result names {}, but a manifest must have 1 to {MAX_PATHS}",
+            plural::count(names.len(), "path")
         ));
     }
     let mut files = Vec::new();

@@ -20,6 +20,7 @@ use crate::event::{Event, facts};
 use crate::ids::{Label, MessageId, Now, ProjectName, TaskId};
 use crate::lead::{self, LeadRequest, LeadSubject};
 use crate::pattern::Uri;
+use crate::plural;
 use crate::project::{Project, TriagePolicy};
 use crate::refusal::Refusal;
 use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
@@ -531,11 +532,11 @@ fn list_leads(board: &Board, project: &ProjectName) -> String {
         .iter()
         .map(|sibling| {
             format!(
-                "{} leads {}: {} ({} tasks open)",
+                "{} leads {}: {} ({} open)",
                 sibling.lead,
                 sibling.mission,
                 sibling.title,
-                sibling.tasks.len()
+                plural::count(sibling.tasks.len(), "task")
             )
         })
         .collect();

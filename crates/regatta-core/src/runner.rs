@@ -223,7 +223,7 @@ pub fn heartbeat(
     Ok(())
 }
 
-/// Drains a runner: it gets no new attempts, and signs off when its running attempts have ended.
+/// Drains a runner: it gets no new attempts. Its running attempts continue, and it stays connected.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
         RunnerState::Up => record_state(draft, name, RunnerState::Draining, reason),

@@ -31,7 +31,7 @@ use crate::{
 
 pub use wait::{WaitKind, WaitReason};
 
-pub use reasons::wait_reasons;
+pub use reasons::{resume_command, wait_reasons};
 
 pub use outlook::{MissionOutlook, outlook};
 
@@ -590,10 +590,9 @@ pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
         return None;
     }
     if task.validation.tests.is_empty() {
-        return Some(format!(
-            "it has no test: add one with regatta edit {} --validate 'CMD'",
-            task.id
-        ));
+        let reason =
+            "it has no test; it starts when its project gets one: regatta init --validate 'CMD'";
+        return Some(reason.to_owned());
     }
     if !task.validation.has_structure() {
         return Some(format!(

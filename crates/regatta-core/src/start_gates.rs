@@ -12,6 +12,7 @@ use crate::attempt::{AttemptCause, first_few};
 use crate::board::Board;
 use crate::ids::{CommitId, Now, RunnerName, TaskId};
 use crate::mission::{self, Mission};
+use crate::plural;
 use crate::schedule::{self, WaitKind};
 use crate::task::{Task, TaskStatus};
 
@@ -243,11 +244,7 @@ pub fn mission_blocks(
 /// Returns a warning if the trunk lacks commits of the remote branch that it follows.
 pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     let upstream = upstream.filter(|_| behind > 0)?;
-    let commits = if behind == 1 {
-        "1 commit".into()
-    } else {
-        format!("{behind} commits")
-    };
+    let commits = plural::count(behind, "commit");
     Some(format!(
         "the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"
     ))
@@ -364,7 +361,11 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
         |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young_count);
     let block = |kind, resource: &str, free: u64, need: u64| {
         let others = if young_count > 0 {
-            format!(", and {young_count} attempts have just started")
+            format!(
+                ", and {} {} just started",
+                plural::count(young_count, "attempt"),
+                plural::choose(young_count, "has", "have")
+            )
         } else {
             String::new()
         };

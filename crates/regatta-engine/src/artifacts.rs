@@ -31,6 +31,9 @@ pub struct CheckEvidence {
     pub outcome: String,
     /// The last part of the output that the check printed.
     pub output: String,
+    /// The command that this machine lacks, if the check could not run because of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_command: Option<String>,
     #[serde(rename = "ms")]
     pub duration_ms: u64,
 }

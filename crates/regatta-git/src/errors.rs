@@ -19,7 +19,31 @@ pub(crate) fn git_missing() -> GitError {
     git_error(
         "git_missing",
         "Regatta found no program `git` in the directories of PATH.".into(),
-        "Install git 2.39 or newer, for example with `apt install git`, then try again.",
+        install_hint(),
+    )
+}
+
+/// The error for an installed git that lacks commands which Regatta needs.
+pub(crate) fn git_too_old(found: &str) -> GitError {
+    git_error(
+        "git_too_old",
+        format!(
+            "git {found} is too old for Regatta, which merges with commands that need git {}",
+            min_version()
+        ),
+        install_hint(),
+    )
+}
+
+fn min_version() -> String {
+    let (major, minor) = crate::MIN_GIT_VERSION;
+    format!("{major}.{minor}")
+}
+
+fn install_hint() -> String {
+    format!(
+        "install git {} or newer, then try again; docs/platforms.md says where old systems get it",
+        min_version()
     )
 }
 
@@ -111,7 +135,11 @@ pub(crate) fn unexpected(operation: &str) -> GitError {
     git_error(
         "git_failed",
         format!("Git was started to {operation}, but Regatta does not understand git's output."),
-        "Check that `git --version` prints 2.39 or newer. If it does, report this as a bug in Regatta.",
+        format!(
+            "Check that `git --version` prints {} or newer. If it does, report this as a bug in \
+             Regatta.",
+            min_version()
+        ),
     )
 }
 

@@ -139,7 +139,19 @@ impl GitAdapter {
     }
 }
 
-/// Returns the version of the installed git, and whether it is new enough (2.39 or later).
+/// The oldest git with which Regatta works, as major and minor number. `git merge-tree --stdin`
+/// exists since 2.39; `git merge-tree --write-tree` since 2.38.
+pub const MIN_GIT_VERSION: (u32, u32) = (2, 39);
+
+/// Fails if the installed git is missing or too old.
+pub fn require_supported_version() -> Result<(), GitError> {
+    match version()? {
+        (_, true) => Ok(()),
+        (found, false) => Err(errors::git_too_old(&found)),
+    }
+}
+
+/// Returns the version of the installed git, and whether it is at least [`MIN_GIT_VERSION`].
 pub fn version() -> Result<(String, bool), GitError> {
     let output = GitLauncher::new("/dev/null".into())
         .in_dir(Path::new("/"), "print its version")
@@ -151,5 +163,5 @@ pub fn version() -> Result<(String, bool), GitError> {
         .to_owned();
     let mut numbers = text.split('.').map(|text| text.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    Ok((text, (major, minor) >= (2, 39)))
+    Ok((text, (major, minor) >= MIN_GIT_VERSION))
 }

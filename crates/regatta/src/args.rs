@@ -138,7 +138,7 @@ pub(crate) const EXIT_CODES: &str = "\
   3  needs a person (only with --wait)
   4  no agent for the work, or its program is not signed in
   5  conflict or stale: claim_held, stale_token, stale_attempt, already_exists
-  6  the daemon cannot be reached
+  6  the daemon cannot be reached, or somebody stopped it with regatta down
   7  budget reached
   8  partly done: some tasks landed, others did not
 124  timed out

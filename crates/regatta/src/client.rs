@@ -24,7 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::{self, DataDir, ShortPath};
 use crate::message_stream::MessageStream;
-use crate::output::{CommandError, command_error, usage_error};
+use crate::output::{CommandError, Output, command_error, usage_error};
 use crate::tls_client;
 
 /// Time for which an unused connection is kept. It is shorter than the time after which the daemon
@@ -43,6 +43,8 @@ pub(crate) struct Client {
     timeout: Option<Duration>,
     /// True if the client must not start a daemon that a person has stopped.
     is_read_only: bool,
+    /// Where the client reports that it started the daemon. `None` reports nothing.
+    notes: Option<Output>,
 }
 
 /// The connections to a daemon, over its unix socket or to another machine.
@@ -63,18 +65,20 @@ pub(crate) struct CallReply<T> {
 }
 
 impl Client {
-    /// Connects to the daemon of a data directory, and starts the daemon if none is running.
+    /// Connects to the daemon of a data directory, and starts the daemon if none is running. Prints
+    /// a note to `notes` if it starts the daemon.
     pub(crate) fn connect(
         data_dir: &Path,
         server: Option<String>,
         timeout: Option<Duration>,
+        notes: Option<&Output>,
     ) -> Result<Client, CommandError> {
-        let client = Client::disconnected(data_dir, server, timeout)?;
+        let client = Client::disconnected(data_dir, server, timeout)?.with_notes(notes);
         if client.server.is_some() {
             return client.with_token();
         }
         if !client.is_up() {
-            start_daemon(data_dir, &[])?;
+            start_daemon_with_note(&client.data_dir, notes)?;
         }
         client.with_token()
     }
@@ -115,6 +119,7 @@ impl Client {
             token: String::new(),
             timeout,
             is_read_only: false,
+            notes: None,
         })
     }
 
@@ -261,6 +266,14 @@ impl Client {
         }
     }
 
+    /// Returns this client, changed so that it prints a note when it starts a daemon.
+    pub(crate) fn with_notes(self, notes: Option<&Output>) -> Client {
+        Client {
+            notes: notes.cloned(),
+            ..self
+        }
+    }
+
     /// Returns a client for the same daemon that uses another token.
     pub(crate) fn with_other_token(self, token: String) -> Client {
         Client { token, ..self }
@@ -365,10 +378,12 @@ impl Client {
                             if self.is_read_only && self.data_dir.is_stopped() {
                                 return Err(daemon_stopped_error());
                             }
-                            let dir = self.data_dir.path.clone();
-                            tokio::task::spawn_blocking(move || start_daemon(&dir, &[]))
-                                .await
-                                .map_err(|_| unreachable_error())??;
+                            let (dir, notes) = (self.data_dir.clone(), self.notes.clone());
+                            tokio::task::spawn_blocking(move || {
+                                start_daemon_with_note(&dir, notes.as_ref())
+                            })
+                            .await
+                            .map_err(|_| unreachable_error())??;
                         }
                     }
                     result => return result,
@@ -596,12 +611,16 @@ fn parse_problem(status: u16, body: &[u8]) -> Problem {
     })
 }
 
+/// What a person is told about a daemon that a person has stopped.
+pub(crate) const STOPPED_DAEMON_TEXT: &str =
+    "the daemon is stopped, because somebody ran regatta down; all work is kept";
+
 /// Returns the error of a command that needs the daemon but must not start the daemon, because a
 /// person has stopped it.
 pub(crate) fn daemon_stopped_error() -> CommandError {
     command_error(
         "down",
-        "the daemon is down because somebody ran regatta down",
+        STOPPED_DAEMON_TEXT,
         "start the daemon and its agents: regatta up",
     )
 }
@@ -650,9 +669,26 @@ fn new_idempotency_key() -> String {
         .unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
 }
 
+/// Starts the daemon for a command that needs it, and prints a note, because agents start to work
+/// with the daemon and the daemon stays after the command.
+fn start_daemon_with_note(data_dir: &DataDir, notes: Option<&Output>) -> Result<(), CommandError> {
+    let was_stopped = data_dir.is_stopped();
+    let has_started = start_daemon(&data_dir.path, &[])?;
+    if let Some(notes) = notes.filter(|_| has_started) {
+        notes.print_note(if was_stopped {
+            "started the daemon, which somebody had stopped, and its agents; to stop them: regatta \
+             down"
+        } else {
+            "started the daemon, which was not running; to stop it: regatta down"
+        });
+    }
+    Ok(())
+}
+
 /// Starts the daemon in the background and waits until it is ready. If several processes call this
-/// function at the same time, only one process starts a daemon.
-pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
+/// function at the same time, only one process starts a daemon. Returns whether this call started
+/// the daemon.
+pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<bool, CommandError> {
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
     let start_lock = daemon_dir.path.join("start.lock");
@@ -671,7 +707,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     let deadline = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
-            return Ok(());
+            return Ok(false);
         }
         if !daemon_dir.is_locked()? || Instant::now() > deadline {
             break;
@@ -718,7 +754,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         let _read = BufReader::new(stdout).read_line(&mut first_line);
     }
     if first_line.contains("\"kind\":\"ready\"") {
-        return Ok(());
+        return Ok(true);
     }
     // The daemon ended before it was ready. Its last line on standard error is a JSON object with
     // the reason, unless the disk was full.

@@ -11,6 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use regatta_agents::AgentsAdapter;
 use regatta_agents::leftovers::RunningShim;
 use regatta_core::ids::AttemptId;
+use regatta_core::plural;
 use regatta_engine::ports::agents::Agents;
 use regatta_engine::ports::git::{Git, RunnerGit, ServeGit};
 use regatta_engine::ports::store::UnreadableRow;
@@ -253,7 +254,10 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
     }
     match regatta_engine::prune_evidence(data_dir, RECORD_RETENTION, today) {
         Ok(0) => {}
-        Ok(many) => tracing::info!("removed the old check output of {many} attempts"),
+        Ok(many) => tracing::info!(
+            "removed the old check output of {}",
+            plural::count(many, "attempt")
+        ),
         Err(error) => {
             tracing::warn!("could not remove old check output, trying again in an hour: {error}")
         }
@@ -281,6 +285,12 @@ pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
 /// Returns the git adapter, for commands that read a repository without the daemon.
 pub(crate) fn git_adapter(data_dir: &Path) -> Box<dyn Git> {
     Box::new(GitAdapter::new(data_dir.to_owned()))
+}
+
+/// Fails if git is missing, or too old to merge in the way that Regatta merges.
+pub(crate) fn require_supported_git() -> Result<(), CommandError> {
+    regatta_git::require_supported_version()
+        .map_err(|error| command_error(error.code, error.message, error.hint))
 }
 
 /// Returns the adapter that runs agents' programs, for commands that need no daemon, such as the

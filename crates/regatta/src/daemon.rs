@@ -5,6 +5,7 @@
 //! module starts the engine, the bridges and the server, and stops them in order. Decisions about
 //! tasks are made elsewhere.
 
+use regatta_core::plural;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -367,6 +368,7 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 
 /// Runs the daemon in the foreground until a signal or a request stops it.
 pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
+    crate::composition::require_supported_git()?;
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
     // The lock is declared before everything else, so that Rust drops it last, when everything else
@@ -450,13 +452,12 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     }
     if recovered.effects > 0 {
         tracing::info!(
-            "took over from the previous daemon: {} open tasks, {} live attempts, {} landings, {} \
-             claims, {} unfinished actions",
-            recovered.open_tasks,
-            recovered.attempts,
-            recovered.landings,
-            recovered.claims,
-            recovered.effects
+            "took over from the previous daemon: {}, {}, {}, {}, {}",
+            plural::count(recovered.open_tasks, "open task"),
+            plural::count(recovered.attempts, "live attempt"),
+            plural::count(recovered.landings, "landing"),
+            plural::count(recovered.claims, "claim"),
+            plural::count(recovered.effects, "unfinished action")
         );
     }
     let board = engine.board();
@@ -523,8 +524,9 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
                     Ok(count) => tracing::info!(
-                        "deleted the kept copies of the work of {count} attempts, because the work \
-                         was dropped a month ago"
+                        "deleted the kept copies of the work of {}, because the work was dropped a \
+                         month ago",
+                        plural::count(count, "attempt")
                     ),
                     Err(error) => tracing::warn!(
                         "could not delete the kept copies of work that was dropped a month ago, \
@@ -637,8 +639,9 @@ async fn run_server(
         .filter(|recovered_work| recovered_work.unclean)
         .map(|recovered_work| {
             format!(
-                "recovered after an unclean stop: {} tasks open, {} attempts resumed",
-                recovered_work.open_tasks, recovered_work.attempts
+                "recovered after an unclean stop: {} open, {} resumed",
+                plural::count(recovered_work.open_tasks, "task"),
+                plural::count(recovered_work.attempts, "attempt")
             )
         });
     let text = serde_json::to_string(&info).map_err(|error| {

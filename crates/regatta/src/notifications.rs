@@ -16,6 +16,7 @@ use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{Now, ProjectName, TaskId};
 use regatta_core::inbox::InboxItem;
+use regatta_core::plural;
 use regatta_core::project::NotifySettings;
 use regatta_engine::Engine;
 use regatta_engine::ports::agents::CheckCommand;
@@ -449,8 +450,9 @@ pub(crate) async fn send_notifications(engine: Engine) {
                 // The notices of the skipped events are lost, but the inbox lists everything that
                 // needs a person.
                 Err(RecvError::Lagged(skipped)) => tracing::warn!(
-                    "sent no notices for {skipped} events, because the events came too fast; to \
-                     see everything that needs a person, run regatta inbox"
+                    "sent no notices for {}, because the events came too fast; to see everything \
+                     that needs a person, run regatta inbox",
+                    plural::count(skipped, "event")
                 ),
                 Err(RecvError::Closed) => return,
             },

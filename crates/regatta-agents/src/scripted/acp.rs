@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use regatta_core::agent_protocol::{FailureClass, ToolKind};
+use regatta_core::plural;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -320,7 +321,7 @@ impl AcpServer<'_> {
             Ok(()) => runner
                 .last_message
                 .clone()
-                .unwrap_or_else(|| format!("Followed {} steps.", runner.step)),
+                .unwrap_or_else(|| format!("Followed {}.", plural::count(runner.step, "step"))),
             Err(stop) => stop.reason().to_owned(),
         };
         let result_written = runner

@@ -1,5 +1,6 @@
 //! The scripted agent without a protocol: it prints one JSON object per line and reads nothing.
 
+use regatta_core::plural;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,7 +45,7 @@ fn finish(
         Ok(steps) => runner
             .last_message
             .take()
-            .unwrap_or_else(|| format!("Followed {steps} steps.")),
+            .unwrap_or_else(|| format!("Followed {}.", plural::count(steps, "step"))),
         Err(why) => why,
     };
     channel.report(

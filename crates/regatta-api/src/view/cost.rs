@@ -3,6 +3,7 @@
 
 use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CapForecast, CostGrouping, CostSum, PriceState};
+use regatta_core::plural;
 use serde::{Deserialize, Serialize};
 
 /// The amounts that were spent since a day, in total and broken down.
@@ -118,7 +119,6 @@ pub fn forecast_text(cap_forecast: &CapForecast, clock: impl Fn(u64) -> String) 
 impl SpendResultsView {
     /// Returns sentences for people that describe the results. `tokens` formats a number of tokens.
     pub fn sentences(&self, tokens: impl Fn(u64) -> String + Copy) -> Vec<String> {
-        let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let mut sentences = Vec::new();
         if self.landed.tasks > 0 {
             let each = match self.each {
@@ -132,22 +132,27 @@ impl SpendResultsView {
                     String::new()
                 };
                 format!(
-                    " · {} tokens for each of {} lines{sample}",
+                    " · {} tokens for each of {}{sample}",
                     tokens(landed_lines.tokens_each),
-                    landed_lines.lines
+                    plural::count(landed_lines.lines, "line")
                 )
             });
             sentences.push(format!(
                 "landed {} · {each}{}",
-                counted(self.landed.tasks, "task"),
+                plural::count(self.landed.tasks, "task"),
                 lines.unwrap_or_default()
             ));
         }
         if self.failed_attempts + self.dropped_tasks > 0 {
             let parts = [
-                (self.failed_attempts > 0).then(|| counted(self.failed_attempts, "failed attempt")),
-                (self.dropped_tasks > 0)
-                    .then(|| format!("{} dropped or failed", counted(self.dropped_tasks, "task"))),
+                (self.failed_attempts > 0)
+                    .then(|| plural::count(self.failed_attempts, "failed attempt")),
+                (self.dropped_tasks > 0).then(|| {
+                    format!(
+                        "{} dropped or failed",
+                        plural::count(self.dropped_tasks, "task")
+                    )
+                }),
             ];
             let parts: Vec<String> = parts.into_iter().flatten().collect();
             sentences.push(format!(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use regatta_core::graph::layout::{self, LayoutTask, TaskProgress};
 use regatta_core::ids::{AgentName, TaskId};
+use regatta_core::plural;
 use regatta_core::task::TaskStatus;
 use serde::{Deserialize, Serialize};
 
@@ -166,9 +167,7 @@ fn node_view(
 }
 
 fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
-    let count_text =
-        |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-    let tasks = nodes.iter().map(|graph_node| graph_node.tasks.len()).sum();
+    let tasks: usize = nodes.iter().map(|graph_node| graph_node.tasks.len()).sum();
     let folded: Vec<usize> = nodes
         .iter()
         .map(|graph_node| graph_node.tasks.len())
@@ -176,8 +175,8 @@ fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
         .collect();
     let text = format!(
         "{} in {}",
-        count_text(tasks, "task"),
-        count_text(waves as usize, "wave")
+        plural::count(tasks, "task"),
+        plural::count(waves, "wave")
     );
     match folded.len() {
         0 => text,
@@ -185,7 +184,7 @@ fn summary_text(nodes: &[GraphNodeView], waves: u32) -> String {
             let into = if boxes == 1 {
                 "one box".to_owned()
             } else {
-                format!("{boxes} boxes")
+                plural::count(boxes, "box")
             };
             format!(
                 "{text} · {} of them folded into {into}",

@@ -6,6 +6,7 @@ use regatta_core::board::Board;
 use regatta_core::budget::{self, Ceiling};
 use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
 use regatta_core::inbox::{self, InboxItem, InboxKind, OpenItem};
+use regatta_core::plural;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -349,7 +350,7 @@ fn doubled_ceiling(ceiling: &Ceiling) -> Ceiling {
 fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
     let (mut words, mut flags) = (Vec::new(), String::new());
     if let Some(tokens) = ceiling.tokens {
-        words.push(format!("{tokens} tokens"));
+        words.push(plural::count(tokens, "token"));
         flags += &format!(" --tokens {tokens}");
     }
     if let Some(money) = ceiling.micro_usd {
@@ -360,11 +361,11 @@ fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
         );
     }
     if let Some(turns) = ceiling.turns {
-        words.push(format!("{turns} turns"));
+        words.push(plural::count(turns, "turn"));
         flags += &format!(" --turns {turns}");
     }
     if let Some(attempts) = ceiling.attempts {
-        words.push(format!("{attempts} attempts"));
+        words.push(plural::count(attempts, "attempt"));
         flags += &format!(" --attempts {attempts}");
     }
     if let Some(ms) = ceiling.wall_ms {

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::ids::{CommitId, ConversationId, Now};
 use crate::intervention;
 use crate::landing::{self, guard};
+use crate::plural;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, NextAttempt, Purpose, Submission, Task, TaskStatus};
 
@@ -515,7 +516,11 @@ pub(super) fn stop(
         (_, count) => post::add_note(
             &mut conversation,
             NoteTone::Plain,
-            format!("{count} waiting messages were dropped too."),
+            format!(
+                "{} {} dropped too.",
+                plural::count(count, "waiting message"),
+                plural::choose(count, "was", "were")
+            ),
         ),
     }
     let task = conversation

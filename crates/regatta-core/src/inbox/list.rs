@@ -10,6 +10,7 @@ use crate::bridge_health::{self, Bridge};
 use crate::budget::{self, NearLimit};
 use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::landing::Landing;
+use crate::plural;
 use crate::policy;
 use crate::provider_outage::ProviderOutage;
 use crate::task::{Task, TaskStatus};
@@ -267,9 +268,9 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
                 .as_ref()
                 .map_or(0, |submission| submission.changed.len());
             let subject = format!(
-                "{} · {files} file{} changed",
+                "{} · {} changed",
                 task.subject,
-                if files == 1 { "" } else { "s" }
+                plural::count(files, "file")
             );
             Some(OpenItem {
                 subject,

@@ -6,6 +6,7 @@ use crate::budget::Spend;
 use crate::claim::{self, ClaimOwner};
 use crate::ids::{AgentName, MissionId, Now};
 use crate::mission::{self, Mission, MissionState};
+use crate::plural;
 use crate::refusal::Refusal;
 use crate::task::{self, Purpose, Task};
 use crate::{agent, attempt};
@@ -186,14 +187,10 @@ fn describe_cost(spent: &Spend) -> String {
     let cost = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
         format!(", ${:.2}", micro_usd as f64 / 1e6)
     });
-    let attempts = if spent.attempts == 1 {
-        "1 attempt".to_owned()
-    } else {
-        format!("{} attempts", spent.attempts)
-    };
     format!(
-        " It took {attempts} and {} tokens{cost}.",
-        spent.usage.tokens()
+        " It took {} and {}{cost}.",
+        plural::count(spent.attempts, "attempt"),
+        plural::count(spent.usage.tokens(), "token")
     )
 }
 

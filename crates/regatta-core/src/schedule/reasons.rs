@@ -91,7 +91,10 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                 );
             }
             if let Some(reason) = &task.paused {
-                add(WaitKind::Paused, format!("it is paused: {reason}"));
+                add(
+                    WaitKind::Paused,
+                    format!("it is paused: {reason}{}", resume_hint(task)),
+                );
             }
             if let Some(attempt) = task.attempt {
                 add(
@@ -105,7 +108,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
                         WaitKind::Dependency,
                         format!(
                             "needs {blocker} \"{}\", which {}",
-                            open.subject,
+                            shorten_subject(&open.subject),
                             describe_blocker(board, open, now)
                         ),
                     ),
@@ -172,6 +175,21 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
         }
     }
     reasons
+}
+
+/// Returns the command that lets a stopped task continue. A pause of the task itself ends before
+/// the stop of its mission. Returns `None` if the task is not paused and belongs to no mission.
+pub fn resume_command(task: &Task) -> Option<String> {
+    if task.paused.is_some() {
+        return Some(format!("regatta resume {}", task.id));
+    }
+    task.mission
+        .map(|mission| format!("regatta run --resume {mission}"))
+}
+
+/// Returns the end of a sentence about a stopped task, with the command that continues the task.
+fn resume_hint(task: &Task) -> String {
+    resume_command(task).map_or(String::new(), |command| format!("; to continue: {command}"))
 }
 
 /// Explains why a task's finished work in the landing queue is not on the trunk yet.
@@ -265,6 +283,18 @@ fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
         kind: WaitKind::Conflict,
         text,
     }
+}
+
+/// The maximum length of another task's subject in a wait reason, in characters.
+const MAX_QUOTED_SUBJECT_CHARS: usize = 40;
+
+/// Cuts the subject of another task, so that the state of that task stays in sight.
+fn shorten_subject(subject: &str) -> String {
+    if subject.chars().count() <= MAX_QUOTED_SUBJECT_CHARS {
+        return subject.to_owned();
+    }
+    let start: String = subject.chars().take(MAX_QUOTED_SUBJECT_CHARS - 1).collect();
+    format!("{}…", start.trim_end())
 }
 
 /// Describes the state of a task on which another task depends, as the end of the sentence "needs
@@ -451,11 +481,20 @@ fn report_agent_waits(
     }
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     if let Some(mission) = mission {
-        if mission.state != mission::MissionState::Active {
-            add(
+        match mission.state {
+            mission::MissionState::Active => {}
+            mission::MissionState::Queued => add(
+                WaitKind::Lead,
+                format!("{} waits for a free lead", mission.id),
+            ),
+            // The pause of the task is a reason of its own, and it ends first.
+            mission::MissionState::Draining if task.paused.is_some() => {
+                add(WaitKind::Paused, format!("{} is stopped", mission.id))
+            }
+            mission::MissionState::Draining => add(
                 WaitKind::Paused,
-                format!("{} is draining: regatta run --resume", mission.id),
-            );
+                format!("{} is stopped{}", mission.id, resume_hint(task)),
+            ),
         }
         if let Some(reason) = wave_closed_reason(board, mission, task) {
             add(WaitKind::Wave, reason);

@@ -6,6 +6,7 @@ use crate::attempt::{AttemptCause, ResumePoint};
 use crate::board::{Board, Draft};
 use crate::event::Event;
 use crate::ids::{CommitId, TaskId};
+use crate::plural;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 
@@ -126,8 +127,8 @@ pub(crate) fn retry_after(
     }
     if next_attempt.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
         let reason = format!(
-            "{} attempts failed; the last one: {reason}",
-            task.failures + 1
+            "{} failed; the last one: {reason}",
+            plural::count(task.failures + 1, "attempt")
         );
         return match decision_when_exhausted(cause) {
             Some(kind) => needs_human(draft, id, kind, &reason),

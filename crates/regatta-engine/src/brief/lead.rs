@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, MissionId, Now};
+use regatta_core::plural;
 use regatta_core::task::{Purpose, Task};
 use regatta_core::{agent, lead, schedule};
 
@@ -76,11 +77,11 @@ pub(super) fn section(
         .map_or(0, |lead| lead.children as usize);
     let ended = task_count.saturating_sub(tasks.len());
     if ended > 0 {
-        let tasks = if ended == 1 {
-            "1 task has".to_owned()
-        } else {
-            format!("{ended} tasks have")
-        };
+        let tasks = format!(
+            "{} {}",
+            plural::count(ended, "task"),
+            plural::choose(ended, "has", "have")
+        );
         let list = if has_tools {
             "`task_list` with `all`"
         } else {

@@ -289,6 +289,9 @@ fn validate_changes(
         check.output = (engine.shared.settings.redactor.0)(&check.output);
     }
     artifacts::write_evidence(engine, attempt.id, &evidence);
+    if let Some(verdict) = unrunnable_verdict(context, &evidence) {
+        return Ok(verdict);
+    }
     if let Some(mut reason) = validation::failure_reason(&evidence) {
         if !held_back.is_empty() {
             let names = held_back
@@ -460,6 +463,16 @@ fn reports_not_needed(engine: &Engine, context: &AttemptContext, findings: &Work
     }
 }
 
+/// Returns the verdict if a check could not run because this machine lacks a command, otherwise
+/// `None`. A person must act, because another attempt would end in the same way.
+fn unrunnable_verdict(context: &AttemptContext, evidence: &[CheckEvidence]) -> Option<WorkVerdict> {
+    let reason = validation::unrunnable_check(evidence)?;
+    Some(WorkVerdict::NeedsPerson {
+        kind: WaitKind::Review,
+        reason: format!("{reason}; then regatta retry {}", context.task.id),
+    })
+}
+
 /// Runs the checks in the workspace of an attempt that changed nothing, and stores their output.
 fn check_unchanged_workspace(
     engine: &Engine,
@@ -478,6 +491,9 @@ fn check_unchanged_workspace(
 /// end the same way: either the work exists already, or no check can detect that it is missing.
 fn validate_unchanged(engine: &Engine, context: &AttemptContext) -> Result<WorkVerdict, String> {
     let evidence = check_unchanged_workspace(engine, context)?;
+    if let Some(verdict) = unrunnable_verdict(context, &evidence) {
+        return Ok(verdict);
+    }
     if let Some(reason) = validation::failure_reason(&evidence) {
         return Ok(WorkVerdict::Failed {
             reason: format!("it said it was done, and nothing had changed: {reason}"),
@@ -508,6 +524,9 @@ fn validate_not_needed(
     passed: WorkVerdict,
 ) -> Result<WorkVerdict, String> {
     let evidence = check_unchanged_workspace(engine, context)?;
+    if let Some(verdict) = unrunnable_verdict(context, &evidence) {
+        return Ok(verdict);
+    }
     if let Some(reason) = validation::failure_reason(&evidence) {
         return Ok(WorkVerdict::Failed {
             reason: format!("it says that nothing has to be changed, but {reason}"),

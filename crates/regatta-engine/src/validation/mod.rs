@@ -118,6 +118,12 @@ pub(crate) fn first_failed_check(
     check_dir: &CheckDir,
 ) -> Result<Option<FailedCheck>, AgentError> {
     let evidence = run_checks(agents, task, project, check_dir)?;
+    if let Some(reason) = unrunnable_check(&evidence) {
+        return Err(AgentError {
+            message: format!("{reason}."),
+            hint: format!("Then land the work: regatta land {}", task.id),
+        });
+    }
     let failed = evidence.iter().find(|check| !check.passed);
     Ok(failed.map(|failed| FailedCheck::from_output(&failed.outcome, &failed.output)))
 }
@@ -131,6 +137,28 @@ pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
     } else {
         format!("{}: {summary}", failed.outcome)
     })
+}
+
+/// Returns a sentence about a check that says nothing about the work, because this machine lacks a
+/// command that the check needs. The sentence ends with what a person can do.
+pub(crate) fn unrunnable_check(evidence: &[CheckEvidence]) -> Option<String> {
+    let failed = evidence.iter().find(|check| !check.passed)?;
+    let name = failed.missing_command.as_ref()?;
+    Some(format!(
+        "this machine cannot run the command {name}, so the check {}: install {name} where the \
+         daemon's PATH has it, or set another check with regatta init --validate 'CMD'",
+        failed.outcome
+    ))
+}
+
+/// Returns the command because of which a check could not run on this machine.
+fn missing_command(check: &str, result: &CheckResult) -> Option<String> {
+    match result.exit {
+        Exit::Code(code) if !result.has_timed_out => {
+            failure::missing_command(check, code, &result.output)
+        }
+        _ => None,
+    }
 }
 
 /// Runs the checks until one fails: required files, required contents, lint commands, test
@@ -149,6 +177,7 @@ pub(crate) fn run_checks(
         passed: problem.is_none(),
         outcome: problem.unwrap_or_else(|| "holds".into()),
         output: String::new(),
+        missing_command: None,
         duration_ms: 0,
     };
     if !contract.files_exist.is_empty() {
@@ -208,6 +237,7 @@ pub(crate) fn run_checks(
             check: command.clone(),
             passed: result.passed(),
             outcome: format!("`{command}` {}", describe_end_with_hint(&result)),
+            missing_command: missing_command(command, &result),
             output: result.output,
             duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         });

@@ -2,6 +2,7 @@
 
 use regatta_core::budget::Spend;
 use regatta_core::file_map;
+use regatta_core::plural;
 
 /// Returns a short text about a project's files: the number of files that running work has claimed,
 /// the number that other work waits for, and the number of changes that landed today.
@@ -19,7 +20,10 @@ pub(super) fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
         count(&|cell| !cell.held.is_empty()),
         count(&|cell| !cell.wanted.is_empty()),
     );
-    format!("{overlaps}{held_count} held · {wanted_count} wanted · {landed} changes landed today")
+    format!(
+        "{overlaps}{held_count} held · {wanted_count} wanted · {} landed today",
+        plural::count(landed, "change")
+    )
 }
 
 /// Returns a short text about a landing queue: its length and the usual time to land.

@@ -25,6 +25,7 @@ use regatta_core::board::Board;
 use regatta_core::budget;
 use regatta_core::cost::CostGrouping;
 use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
+use regatta_core::plural;
 use regatta_core::task::{Task, TaskStatus};
 use regatta_core::{agent, display, file_map, lead, provider_outage};
 use regatta_engine::ports::store::{StoreError, StoreHistory, TaskFilter};
@@ -265,8 +266,8 @@ impl TopicContext<'_> {
             ),
             sentence_part(
                 format!(
-                    "{needs_you} need{} you",
-                    if needs_you == 1 { "s" } else { "" }
+                    "{needs_you} {} you",
+                    plural::choose(needs_you, "needs", "need")
                 ),
                 needs_you > 0,
                 "/inbox",
@@ -290,7 +291,7 @@ impl TopicContext<'_> {
         }
         if missions.len() > 2 {
             sentence.push(sentence_part(
-                format!("{} more missions", missions.len() - 2),
+                plural::count(missions.len() - 2, "more mission"),
                 false,
                 "/tasks",
             ));

@@ -161,6 +161,11 @@ impl VerbHandler<'_> {
         }
     }
 
+    pub(super) async fn limits_show(&self, _: input::EmptyInput) -> Reply<MachineLimits> {
+        let board = self.board();
+        reply(board.revision, board.limits)
+    }
+
     pub(super) async fn limits_set(&self, input: input::LimitsSet) -> Reply<Done> {
         let current = self.board().limits;
         let limits = MachineLimits {

@@ -350,10 +350,12 @@ impl VerbHandler<'_> {
             return self.run_on_task(task, Command::Dismiss { task }).await;
         }
         if found.submission.is_none() {
-            return Err(Problem::from(&Refusal::NothingToLand {
-                task,
-                status: found.status,
-            }));
+            let status = found.status;
+            let mut problem = Problem::from(&Refusal::NothingToLand { task, status });
+            if !status.is_terminal() {
+                problem.hint = format!("to give up the task itself: regatta task cancel {task}");
+            }
+            return Err(problem);
         }
         let reason = if input.text.trim().is_empty() {
             "dropped".to_owned()

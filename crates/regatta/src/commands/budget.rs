@@ -4,6 +4,7 @@ use clap::Subcommand;
 use regatta_api::view::BudgetsView;
 use regatta_api::{call, input};
 use regatta_core::budget::{self, Ceiling, Spend};
+use regatta_core::plural;
 use regatta_core::refusal::seconds;
 
 use crate::client::CallReply;
@@ -139,12 +140,12 @@ pub(crate) fn spend_text(spend: &Spend) -> String {
     });
     let tokens = match spend.usage.tokens() {
         0 => "tokens not reported".to_owned(),
-        many => format!("{many} tokens"),
+        many => plural::count(many, "token"),
     };
     format!(
-        "{money}{tokens} · {} turns · {} attempts · {}",
-        spend.turns,
-        spend.attempts,
+        "{money}{tokens} · {} · {} · {}",
+        plural::count(spend.turns, "turn"),
+        plural::count(spend.attempts, "attempt"),
         seconds(spend.wall_ms)
     )
 }
@@ -153,11 +154,11 @@ pub(crate) fn spend_text(spend: &Spend) -> String {
 fn limits_text(ceiling: &Ceiling) -> String {
     let parts = [
         ceiling.micro_usd.map(budget::format_dollars),
-        ceiling.tokens.map(|token| format!("{token} tokens")),
-        ceiling.turns.map(|turn| format!("{turn} turns")),
+        ceiling.tokens.map(|tokens| plural::count(tokens, "token")),
+        ceiling.turns.map(|turns| plural::count(turns, "turn")),
         ceiling
             .attempts
-            .map(|attempt| format!("{attempt} attempts")),
+            .map(|attempts| plural::count(attempts, "attempt")),
         ceiling.wall_ms.map(seconds),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")

@@ -2,10 +2,13 @@
 
 use clap::Subcommand;
 use regatta_api::{call, input};
+use regatta_core::limits::MachineLimits;
+use regatta_core::project::Millis;
 
+use crate::client::Client;
 use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, format_table, usage_error};
-use crate::settings::{self};
+use crate::settings::{self, ResolvedSetting};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -28,7 +31,10 @@ pub(crate) enum ConfigCommand {
 pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandResult {
     match command {
         ConfigCommand::Show { origin } => {
-            let settings = settings::resolve_all(&app.working_dir()?)?;
+            let mut settings = settings::resolve_all(&app.working_dir()?)?;
+            if let Some(limits) = running_limits(app)? {
+                replace_limits(&mut settings, &limits);
+            }
             app.output.print_answer("config.show", &settings, &[], |_| {
                 let rows: Vec<Vec<String>> = settings
                     .iter()
@@ -45,7 +51,7 @@ pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandRes
             })
         }
         ConfigCommand::Set { name, value } => {
-            let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
+            let plain = name.strip_prefix(LIMIT_PREFIX).unwrap_or(&name).to_owned();
             let limits = parse_limit(&plain, &value)?;
             let _done = app.call(call::LimitsSet(limits))?;
             let typed = value.parse::<u64>().map_or_else(
@@ -56,10 +62,63 @@ pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandRes
                 "config.set",
                 &serde_json::json!({ &plain: typed }),
                 &[],
-                |_| format!("{plain} is now {value}\n"),
+                |_| format!("{LIMIT_PREFIX}{plain} is now {value}\n"),
             )
         }
     }
+}
+
+/// The start of the names of limits in `config show`. `config set` accepts the names with and
+/// without it.
+const LIMIT_PREFIX: &str = "daemon.";
+
+/// Returns the limits of the running daemon, or `None` if no daemon runs. Never starts a daemon.
+fn running_limits(app: &CommandContext) -> Result<Option<MachineLimits>, CommandError> {
+    let show = call::LimitsShow(input::EmptyInput {});
+    if app.global.server.is_some() {
+        return Ok(Some(app.call(show)?.data));
+    }
+    let Some(client) = Client::find(&app.data_dir()?, app.timeout())? else {
+        return Ok(None);
+    };
+    Ok(client.call_while_up(show)?.map(|reply| reply.data))
+}
+
+/// Replaces the values that settings files give to limits by the values of the running daemon, and
+/// adds the limits that only `config set` changes.
+fn replace_limits(settings: &mut Vec<ResolvedSetting>, limits: &MachineLimits) {
+    for (name, value) in limit_values(limits) {
+        let name = format!("{LIMIT_PREFIX}{name}");
+        let origin = "the running daemon".to_owned();
+        let known = settings.iter_mut().find(|setting| setting.name == name);
+        match known {
+            Some(setting) if setting.value == value => {}
+            Some(setting) => (setting.value, setting.origin) = (value, origin),
+            None => settings.push(ResolvedSetting {
+                name,
+                value,
+                origin,
+            }),
+        }
+    }
+}
+
+/// Returns each limit that `config set` can change, with its value as `config set` accepts it.
+fn limit_values(limits: &MachineLimits) -> [(&'static str, String); 11] {
+    let time = |ms| Millis::new(ms).to_string();
+    [
+        ("max_attempts", limits.max_attempts.to_string()),
+        ("attempt_timeout", time(limits.attempt_timeout_ms)),
+        ("lead_timeout", time(limits.lead_timeout_ms)),
+        ("startup", time(limits.startup_ms)),
+        ("silence", time(limits.silence_ms)),
+        ("escalate", time(limits.escalate_ms)),
+        ("retry", time(limits.retry_delay_ms)),
+        ("retry_most", time(limits.max_retry_delay_ms)),
+        ("shutdown_timeout", time(limits.shutdown_ms)),
+        ("attempt_memory", limits.attempt_memory_mb.to_string()),
+        ("attempt_disk", limits.attempt_disk_mb.to_string()),
+    ]
 }
 
 /// Parses the name and value of `config set` into a request that changes this limit of the running

@@ -4,9 +4,11 @@ use clap::Args;
 use regatta_api::view::TaskView;
 use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
+use regatta_core::schedule::WaitKind;
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
+use crate::commands::show::parse_data;
 use crate::output::{CommandResult, first_line};
 
 #[derive(Debug, Args)]
@@ -96,8 +98,9 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
         resumed.push(reply.data);
     }
     let text = |_: &crate::output::Output| {
-        ids.iter()
-            .map(|id| format!("{id} is resumed\n"))
+        let lines = ids.iter().zip(&resumed);
+        lines
+            .map(|(id, answer)| format!("{id} is resumed{}\n", still_stopped_text(answer)))
             .collect::<String>()
     };
     match (ids, &resumed[..]) {
@@ -110,6 +113,20 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
         _ => app
             .output
             .print_answer("resume", &resumed, &["regatta status".into()], text),
+    }
+}
+
+/// Returns the end of a sentence about a resumed task that still waits because its mission is
+/// stopped. Returns an empty text if the answer is about something else.
+fn still_stopped_text(answer: &serde_json::Value) -> String {
+    let Ok(task) = parse_data::<TaskView>(answer.clone()) else {
+        return String::new();
+    };
+    match task.waits.first() {
+        Some(reason) if reason.kind == WaitKind::Paused => {
+            format!(", but {}", first_line(&reason.text))
+        }
+        _ => String::new(),
     }
 }
 

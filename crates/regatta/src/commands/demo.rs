@@ -21,9 +21,12 @@ use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, MissionId};
 use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
+use regatta_core::plural;
+use regatta_core::shell_quote::quote;
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
+use crate::composition;
 use crate::interrupt::Interrupts;
 use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
 use crate::plan;
@@ -157,6 +160,7 @@ struct DemoOutcome {
 /// Runs `regatta demo`.
 pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     let start_time = Instant::now();
+    composition::require_supported_git()?;
     let temp_dir = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
     let temp_dir = temp_dir.map_err(|error| {
         command_error(
@@ -169,9 +173,9 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     regatta_git::sample_repo::make_repo(&repo, DEMO_FILES)
         .map_err(|error| command_error(error.code, error.message, error.hint))?;
     app.output.print_note(&format!(
-        "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
+        "regatta {} · demo: {}, no API key, nothing leaves this machine",
         env!("CARGO_PKG_VERSION"),
-        args.size
+        plural::count(args.size, "scripted agent")
     ));
     app.output.print_note(&format!(
         "repo  {}   (a small shell project with tests)",
@@ -266,9 +270,9 @@ fn run_mission(
     let reply: CallReply<MissionView> = client.call(call::MissionStart(start))?;
     let id = reply.data.mission.id;
     app.output.print_note(&format!(
-        "{id} \"{}\"   {} tasks",
+        "{id} \"{}\"   {}",
         reply.data.mission.title,
-        reply.data.tasks.len()
+        plural::count(reply.data.tasks.len(), "task")
     ));
     let (ending, pending) = follow_and_decide(app, args, client, reply)?;
     let mission_reply: CallReply<MissionView> =
@@ -593,11 +597,21 @@ fn print_report(
     app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
         text += &format!(
-            "done   {} of {} landed in {:.1} s by {} agents · $0.00 (scripted)\n",
-            demo_outcome.landed, demo_outcome.tasks, demo_outcome.seconds, demo_outcome.agents
+            "done   {} of {} landed in {:.1} s by {} · $0.00 (scripted)\n",
+            demo_outcome.landed,
+            demo_outcome.tasks,
+            demo_outcome.seconds,
+            plural::count(demo_outcome.agents, "agent")
         );
         for pending_decision in &report.pending {
             text += &format!("needs  {}\n", pending_decision.description());
+            if args.serve {
+                text += &format!(
+                    "       REGATTA_DATA_DIR={} {}\n",
+                    quote(&demo_outcome.data_dir),
+                    with_own_program(&pending_decision.command())
+                );
+            }
         }
         match kept_dir {
             Some(_) => text += &format!("look   git -C {} log --graph --stat\n", demo_outcome.repo),
@@ -608,12 +622,28 @@ fn print_report(
                 "web    {}\n",
                 report.sign_in_url.as_deref().unwrap_or("regatta open")
             );
-            text += &format!("shell  {shell}\n       regatta status · regatta down\n");
+            text += &format!(
+                "shell  {shell}\n       {} · {}\n",
+                with_own_program("regatta status"),
+                with_own_program("regatta down")
+            );
         }
         text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that \
             you can add\n";
         text
     })
+}
+
+/// Returns a `regatta` command as it works in this shell. If the shell finds no program `regatta`, as
+/// after `cargo run`, the command starts with the path of this program.
+fn with_own_program(command: &str) -> String {
+    let own = std::env::current_exe().and_then(|path| path.canonicalize());
+    match (own, command.strip_prefix("regatta ")) {
+        (Ok(own), Some(rest)) if super::upgrade::first_on_path().as_ref() != Some(&own) => {
+            format!("{} {rest}", quote(&own.to_string_lossy()))
+        }
+        _ => command.to_owned(),
+    }
 }
 
 /// Returns the plan for `size` agents: seven tasks, and two more for each agent after the third.

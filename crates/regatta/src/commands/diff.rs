@@ -7,6 +7,7 @@ use regatta_api::view::{DiffView, ProjectView, TaskView};
 use regatta_api::{Call, call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
+use regatta_core::plural;
 use regatta_core::scope_escape;
 use regatta_engine::ports::git::{CommitGit, ProjectRepo};
 
@@ -164,7 +165,7 @@ pub(crate) fn draw_stat(patch: &str) -> String {
     if files.len() != 1 {
         let sum = |of: fn(&(String, usize, usize)) -> usize| files.iter().map(of).sum::<usize>();
         rows.push(row(&(
-            format!("{} files", files.len()),
+            plural::count(files.len(), "file"),
             sum(|row| row.1),
             sum(|row| row.2),
         )));
@@ -311,11 +312,7 @@ fn open_in_tool(
         }
         opened.push(path);
     }
-    let count_text = if opened.len() == 1 {
-        "1 file".to_owned()
-    } else {
-        format!("{} files", opened.len())
-    };
+    let count_text = plural::count(opened.len(), "file");
     Ok(format!(
         "opened {count_text} of {id} in {}",
         first_line(&tool)

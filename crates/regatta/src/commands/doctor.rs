@@ -16,6 +16,7 @@ use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
 use regatta_api::view::{AgentView, BridgeView};
 use regatta_api::{call, input};
 use regatta_core::agent::{Runtime, SandboxLevel as Confined};
+use regatta_core::plural;
 use regatta_engine::ports::git::RepoFacts;
 
 use crate::client::{CallReply, Client};
@@ -109,8 +110,7 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let (bad, warnings) = (count(CheckLevel::Bad), count(CheckLevel::Warn));
     let summary = match (bad, warnings) {
         (0, 0) => "no problems\n".to_owned(),
-        (0, 1) => "1 warning\n".to_owned(),
-        (0, _) => format!("{warnings} warnings\n"),
+        (0, _) => format!("{}\n", plural::count(warnings, "warning")),
         (_, 0) => format!("{bad} to fix\n"),
         _ => format!("{bad} to fix, {warnings} more to check\n"),
     };
@@ -241,14 +241,9 @@ fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
 }
 
 fn check_git() -> DoctorCheck {
-    match regatta_git::version() {
-        Ok((version, true)) => check_line("git", CheckLevel::Ok, version, ""),
-        Ok((version, false)) => check_line(
-            "git",
-            CheckLevel::Bad,
-            format!("{version} is too old"),
-            "install git 2.39 or later",
-        ),
+    let found = regatta_git::require_supported_version().and_then(|()| regatta_git::version());
+    match found {
+        Ok((version, _)) => check_line("git", CheckLevel::Ok, version, ""),
         Err(error) => check_line("git", CheckLevel::Bad, error.message, error.hint),
     }
 }

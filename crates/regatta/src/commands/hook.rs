@@ -10,6 +10,7 @@ use regatta_core::agent::SandboxLevel;
 use regatta_core::hook::{Firing, HookAction, HookConditions, HookTrigger};
 use regatta_core::ids::{AgentName, ChannelName, FiringId, HookId, Label, MessageId};
 use regatta_core::pattern::Uri;
+use regatta_core::plural;
 use regatta_core::refusal::seconds;
 
 use crate::client::CallReply;
@@ -293,8 +294,8 @@ fn draw_hooks(hooks: &[HookView]) -> String {
         };
         let fired = match hook.fired_unix_ms {
             Some(wall) => format!(
-                "fired {} times, last {}",
-                hook.fired_count,
+                "fired {}, last {}",
+                plural::count(hook.fired_count, "time"),
                 format_age(wall)
             ),
             None => "never fired".into(),

@@ -1,13 +1,17 @@
 //! The command `init`, which makes a git repository a project of Regatta.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use regatta_api::view::{AgentView, HookView, ProjectView};
+use regatta_api::view::{AgentView, HookView, ProjectView, TaskView};
 use regatta_api::{call, input};
 use regatta_core::agent::Runtime;
+use regatta_core::attempt;
 use regatta_core::hook::HookAction;
-use regatta_core::ids::{BranchName, HookId, ProjectName};
+use regatta_core::ids::{BranchName, HookId, ProjectName, TaskId};
+use regatta_core::plural;
+use regatta_core::schedule::{WaitKind, WaitReason};
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
@@ -44,6 +48,9 @@ struct InitResult {
     /// The agents that were added, because their programs are installed and signed in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     agents: Vec<String>,
+    /// The tasks that waited because the project had no check, and that start now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    started: Vec<TaskId>,
     /// Remarks for the person: about submodules, LFS content, and checks that cannot pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
@@ -83,7 +90,10 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         Some(file_with_checks(&file, &commands)?)
     };
     let client = app.client()?;
+    let gated = tasks_at_a_gate(&client)?;
     let project: CallReply<ProjectView> = client.call(call::ProjectAdd(add))?;
+    let still_gated = tasks_at_a_gate(&client)?;
+    let started: Vec<TaskId> = gated.difference(&still_gated).copied().collect();
     let wrote = if writes {
         let trunk = BranchName::new(&project.data.trunk).ok();
         std::fs::write(
@@ -107,21 +117,23 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     let proposal = starter_agents::propose(app, &client, &agents.data)?;
     let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
     let has_agents = !proposal.added.is_empty() || !agents.data.iter().all(is_scripted);
-    let next: Vec<String> = if has_agents {
-        vec![
-            "regatta run \"WHAT TO DO\"".into(),
-            "regatta agent list".into(),
-        ]
+    let next: Vec<String> = if !started.is_empty() {
+        vec!["regatta status".into()]
+    } else if project.data.validation.is_empty() {
+        vec!["regatta init --validate 'make test'".into()]
+    } else if has_agents {
+        vec!["regatta run \"WHAT TO DO\"".into()]
     } else if proposal.commands.is_empty() {
-        vec!["regatta provider".into(), "regatta demo".into()]
+        vec!["regatta provider".into()]
     } else {
-        proposal.commands.clone()
+        proposal.commands.iter().take(1).cloned().collect()
     };
     let done = InitResult {
         project: project.data,
         wrote,
         router,
         agents: proposal.added,
+        started,
         notes,
     };
     app.output.print_answer("init", &done, &next, |_| {
@@ -138,12 +150,13 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         if let Some(file) = &done.wrote {
             text += &format!("wrote   {file}\n");
         }
-        if let Some(hook) = &done.router {
-            // The router carries out requests in messages, such as `!help`. The messages can come
-            // from chat services too.
+        if !done.started.is_empty() {
+            let names: Vec<String> = done.started.iter().map(ToString::to_string).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
             text += &format!(
-                "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
-                project.name
+                "starts  {}, because {} waited for a check\n",
+                attempt::first_few(&names),
+                plural::choose(names.len(), "it", "they")
             );
         }
         if !done.agents.is_empty() {
@@ -156,8 +169,29 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     })
 }
 
+/// Returns the tasks that an agent would start if a gate, such as a missing check, did not stop
+/// them.
+fn tasks_at_a_gate(client: &Client) -> Result<BTreeSet<TaskId>, CommandError> {
+    let tasks: CallReply<Vec<TaskView>> = client.call(call::TaskList(input::TaskList {
+        project: None,
+        mission: None,
+        status: vec![],
+        all: false,
+        limit: 0,
+    }))?;
+    let is_held = |view: &&TaskView| {
+        let has_agents = view.task.mission.is_some() || view.task.assignee.is_some();
+        let is_gate = |reason: &WaitReason| reason.kind == WaitKind::Gate;
+        let can_start = |reason: &WaitReason| is_gate(reason) || reason.kind == WaitKind::Runner;
+        has_agents && view.waits.iter().any(is_gate) && view.waits.iter().all(can_start)
+    };
+    let held = tasks.data.iter().filter(is_held);
+    Ok(held.map(|view| view.task.id).collect())
+}
+
 /// Inspects the repository and its settings, without changing anything.
 fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
+    composition::require_supported_git()?;
     let here = app.working_dir()?;
     // In a linked worktree (`git worktree add`), the project is the main repository.
     let here = match crate::commands::main_worktree(&here) {

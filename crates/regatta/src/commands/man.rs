@@ -1,5 +1,6 @@
 //! The command `man`, which prints the manual.
 
+use regatta_core::plural;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -43,7 +44,11 @@ pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
         written.push(file.display().to_string());
     }
     app.output.print_answer("man", &written, &[], |_| {
-        format!("wrote {} pages to {}\n", written.len(), dir.display())
+        format!(
+            "wrote {} to {}\n",
+            plural::count(written.len(), "page"),
+            dir.display()
+        )
     })
 }
 

@@ -6,6 +6,7 @@ use regatta_api::view::{MissionLineView, MissionView};
 use regatta_api::{Call, call, input};
 use regatta_core::ids::{AgentName, MessageId, TaskId};
 use regatta_core::mission::{MissionEndKind, MissionState};
+use regatta_core::plural;
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -345,9 +346,9 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
             format!(", ${:.2}", micro_usd as f64 / 1e6)
         });
     text += &format!(
-        "spent   {} attempts, {} tokens{money}\n",
-        mission.spent.attempts,
-        mission.spent.usage.tokens()
+        "spent   {}, {}{money}\n",
+        plural::count(mission.spent.attempts, "attempt"),
+        plural::count(mission.spent.usage.tokens(), "token")
     );
     text + &format_table(&crate::commands::task::task_rows(out, &view.tasks))
 }

@@ -136,7 +136,8 @@ impl CommandContext {
     /// a daemon that a person has stopped.
     pub(crate) fn client(&self) -> Result<Client, CommandError> {
         let data_dir = self.data_dir()?;
-        let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
+        let server = self.global.server.clone();
+        let connect = || Client::connect(&data_dir, server, self.timeout(), Some(&self.output));
         if !self.is_read_only || self.global.server.is_some() {
             self.warn_of_broken_settings();
             return connect();
@@ -148,7 +149,7 @@ impl CommandContext {
             }
             None => connect()?,
         };
-        Ok(client.read_only())
+        Ok(client.read_only().with_notes(Some(&self.output)))
     }
 
     /// Prints a note if the `regatta.toml` of this repository is invalid, at most once per process.

@@ -266,7 +266,12 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
 /// Connects without a timeout in this client, because the daemon ends the call after the waiting
 /// time that the call contains.
 fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> {
-    Client::connect(&app.data_dir()?, app.global.server.clone(), None)
+    Client::connect(
+        &app.data_dir()?,
+        app.global.server.clone(),
+        None,
+        Some(&app.output),
+    )
 }
 
 /// Returns the absolute path of a file to attach. If an agent in a sandbox runs this command, the

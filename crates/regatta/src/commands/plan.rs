@@ -1,5 +1,6 @@
 //! The command `plan check`, which checks a plan file without starting it.
 
+use regatta_core::plural;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -53,24 +54,27 @@ fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
                 (0, 0) => format!(
                     "{}: {}, no problems\n",
                     found.file,
-                    crate::commands::run::preview::task_count(found.tasks)
+                    plural::count(found.tasks, "task")
                 ),
                 (0, 1) => {
                     format!(
                         "{}: {}, 1 of them will not start yet\n",
                         found.file,
-                        crate::commands::run::preview::task_count(found.tasks)
+                        plural::count(found.tasks, "task")
                     )
                 }
                 (0, n) => {
                     format!(
                         "{}: {}, {n} of them will not start yet\n",
                         found.file,
-                        crate::commands::run::preview::task_count(found.tasks)
+                        plural::count(found.tasks, "task")
                     )
                 }
-                (1, _) => format!("{}: 1 error; nothing was created\n", found.file),
-                (n, _) => format!("{}: {n} errors; nothing was created\n", found.file),
+                (n, _) => format!(
+                    "{}: {}; nothing was created\n",
+                    found.file,
+                    plural::count(n, "error")
+                ),
             }
         })?;
     if found.problems.is_empty() {

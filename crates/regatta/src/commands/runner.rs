@@ -52,7 +52,7 @@ pub(crate) struct RunnerArgs {
 pub(crate) enum RunnerCommand {
     /// List runners
     List,
-    /// Give a runner no new tasks, so that it exits when its running tasks have ended
+    /// Give a runner no new tasks; its running tasks continue, and it stays connected
     Drain {
         /// Runner to drain, such as build-box
         name: RunnerName,

@@ -4,13 +4,19 @@
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
 use regatta_api::{call, input};
+use regatta_core::attempt;
 use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
+use regatta_core::plural;
+use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
-use crate::output::{CommandError, CommandResult, Output, first_line, format_age, format_table};
+use crate::output::{
+    CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
+    window_width,
+};
 
 /// The kind of directory in which `regatta` was started, if the directory belongs to no project of
 /// a running daemon.
@@ -82,7 +88,15 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
 
 /// Runs `regatta status`.
 pub(crate) fn status(app: &CommandContext) -> CommandResult {
-    let client = app.client()?;
+    let client = match app.client() {
+        Err(CommandError::Problem(problem)) if problem.code == "down" && !app.output.is_json => {
+            // A daemon that a person has stopped is a state and not a fault, so it is the answer.
+            app.output
+                .print(&format!("{}\nhint  {}\n", problem.message, problem.hint))?;
+            return Err(CommandError::Exit(problem.exit_code()));
+        }
+        client => client?,
+    };
     let project = app.project(&client)?;
     let scope = project.clone();
     let reply: CallReply<StatusView> = client.call(call::Status(input::ProjectFilter {
@@ -101,6 +115,12 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             .collect(),
         _ => vec!["regatta inbox".to_owned()],
     };
+    // A narrow terminal cuts the end of a reason, where its command is.
+    let paused = status.tasks.iter().find(|view| {
+        let reason = view.waits.first();
+        reason.is_some_and(|reason| reason.kind == WaitKind::Paused)
+    });
+    next.extend(paused.and_then(|view| schedule::resume_command(&view.task)));
     let unmanaged = if project.is_none() && !status.projects.is_empty() {
         app.current_repository()?
     } else {
@@ -158,11 +178,12 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             format!("{} in the backlog · ", counts.backlog)
         };
         let mut text = format!(
-            "{} working · {} waiting · {backlog}{} need you · queue {} · {} done · \
+            "{} working · {} waiting · {backlog}{} {} you · queue {} · {} done · \
              {failed}{spent}{}\n",
             counts.working,
             counts.waiting,
             counts.needs_you,
+            plural::choose(counts.needs_you, "needs", "need"),
             counts.landing,
             status.completed,
             if tips.is_empty() {
@@ -201,10 +222,15 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             let other_side = forecast_collision
                 .other
                 .map_or_else(|| "the trunk".to_owned(), |id| id.to_string());
+            let paths: Vec<&str> = forecast_collision
+                .paths
+                .iter()
+                .map(String::as_str)
+                .collect();
             text += &format!(
                 "! {} and {other_side} will collide in {}\n",
                 forecast_collision.one,
-                forecast_collision.paths.join(", ")
+                attempt::first_few(&paths)
             );
         }
         for project in &status.projects {
@@ -284,7 +310,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         format!(
             "{} {}   {}",
             mission_progress.id,
-            first_line(&mission_progress.title),
+            cut_to_width(&first_line(&mission_progress.title), MAX_SUBJECT_WIDTH),
             mission_progress.progress_text()
         )
     };
@@ -358,9 +384,24 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
             first_line(&inbox.why),
         ]
     }));
-    let table = format_table(&rows);
+    let whole: Vec<usize> = rows.iter().map(|row| ellipses(&row.concat())).collect();
+    for row in &mut rows {
+        row[2] = cut_to_width(&row[2], MAX_SUBJECT_WIDTH);
+        row[5] = cut_to_width(&row[5], MAX_REASON_WIDTH);
+    }
+    // The rows of missions are indented.
+    let window = window_width().map(|width| width.saturating_sub(2));
+    let table = format_table_for(&rows, window);
+    let shortened = table
+        .lines()
+        .zip(&whole)
+        .position(|(line, whole)| ellipses(line) > *whole);
+    let hint = shortened.map_or(String::new(), |row| match tasks.get(row) {
+        Some(task) => format!("see a shortened line whole: regatta why {}\n", task.task.id),
+        None => "see a shortened line whole: regatta inbox\n".into(),
+    });
     if status.progress.is_empty() {
-        return table;
+        return table + &hint;
     }
     let mut lines = table.lines();
     let mut text = String::new();
@@ -377,7 +418,19 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         text += "other items that need you\n";
         text.extend(lines.map(|line| format!("  {line}\n")));
     }
-    text
+    text + &hint
+}
+
+/// The maximum width of a subject in `status`. `why` prints the whole subject.
+const MAX_SUBJECT_WIDTH: usize = 40;
+
+/// The maximum width of the reason why a task waits. Most reasons end with a command, so they may be
+/// wider than a subject. `why` prints the whole reason.
+const MAX_REASON_WIDTH: usize = 90;
+
+/// Counts the signs with which a cut text ends.
+fn ellipses(text: &str) -> usize {
+    text.matches('…').count()
 }
 
 /// Describes an inbox item in one line, with its id if that differs from the task's.

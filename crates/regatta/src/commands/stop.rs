@@ -4,9 +4,11 @@
 use clap::Args;
 use regatta_api::view::TaskView;
 use regatta_api::{Call, call, input};
+use regatta_core::schedule;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
+use crate::commands::show::parse_data;
 use crate::output::{CommandError, CommandResult};
 
 #[derive(Debug, Args)]
@@ -47,20 +49,20 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
     };
     let (text, next) = match (&args.id, reply.data.as_array()) {
         (Some(id), Some(all)) if !task_ids(all).is_empty() => {
-            let tasks = task_ids(all);
+            let tasks = task_ids(all).join(" ");
             let next = if args.again {
                 "regatta status".into()
             } else {
-                format!("regatta edit {} --ready", tasks[0])
+                format!("regatta resume {tasks}")
             };
             (
-                format!("{verb} {id}: {}; all work is kept", tasks.join(" ")),
-                next,
+                format!("{verb} {id}: {tasks}; all work is kept"),
+                vec![next],
             )
         }
         (Some(id), _) if args.again => (
             format!("{verb} {id}; its work is kept"),
-            "regatta status".into(),
+            vec!["regatta status".into()],
         ),
         (Some(id), _)
             if reply
@@ -70,7 +72,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
         {
             (
                 format!("{verb} {id}: the hook's command has ended"),
-                "regatta hook log".into(),
+                vec!["regatta hook log".into()],
             )
         }
         (Some(id), _)
@@ -78,24 +80,22 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
         {
             (
                 format!("{verb} the commands that ran after {id} landed"),
-                format!("regatta show {id}"),
+                vec![format!("regatta show {id}")],
             )
         }
         // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
         (Some(id), _) if reply.data.get("id").is_some() => {
-            let task = reply
-                .data
-                .get("id")
-                .and_then(|data| data.as_str())
-                .unwrap_or(id);
+            let stopped: TaskView = parse_data(reply.data.clone())?;
             (
                 format!("{verb} {id}; its work is kept"),
-                format!("regatta edit {task} --ready"),
+                schedule::resume_command(&stopped.task)
+                    .into_iter()
+                    .collect(),
             )
         }
         (Some(id), _) => (
             format!("{verb} {id}; all work is kept"),
-            "regatta run --resume".into(),
+            resume_mission_commands(&reply.data),
         ),
         (None, missions) => {
             let names: Vec<&str> = missions
@@ -121,12 +121,23 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
                     "{verb} {}, {description}; all work is kept{note}",
                     names.join(" ")
                 ),
-                "regatta run --resume".into(),
+                resume_mission_commands(&reply.data),
             )
         }
     };
     app.output
-        .print_answer("stop", &reply.data, &[next], |_| format!("{text}\n"))
+        .print_answer("stop", &reply.data, &next, |_| format!("{text}\n"))
+}
+
+/// Returns for each stopped mission the command that continues the mission.
+fn resume_mission_commands(missions: &serde_json::Value) -> Vec<String> {
+    missions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|mission| mission.as_str())
+        .map(|id| format!("regatta run --resume {id}"))
+        .collect()
 }
 
 /// Returns a line about attempts that still run after every mission was stopped, because their

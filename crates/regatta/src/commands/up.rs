@@ -148,5 +148,5 @@ fn names_text(all: &[String]) -> String {
 /// on a free port.
 pub(crate) fn start_separate_daemon(data_dir: &Path) -> Result<Client, CommandError> {
     client::start_daemon(data_dir, &["--listen".into(), "127.0.0.1:0".into()])?;
-    Client::connect(data_dir, None, None)
+    Client::connect(data_dir, None, None, None)
 }

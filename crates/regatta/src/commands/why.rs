@@ -4,7 +4,7 @@ use clap::Args;
 use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
 use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
-use regatta_core::schedule::{WaitKind, WaitReason};
+use regatta_core::schedule::{self, WaitKind, WaitReason};
 use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::TaskStatus;
 use regatta_core::task_timeline::{Activity, TaskTimeline};
@@ -369,9 +369,8 @@ fn remedies(
                     }
                 }
             }
-            Some(WaitKind::Paused) => {
-                remedies.push((format!("regatta resume {}", task.id), "resume it"))
-            }
+            Some(WaitKind::Paused) => remedies
+                .extend(schedule::resume_command(task).map(|command| (command, "let it continue"))),
             Some(WaitKind::Backoff) => {
                 remedies.push((format!("regatta retry {}", task.id), "try again now"))
             }

@@ -21,6 +21,7 @@ use regatta_api::call;
 use regatta_api::input;
 use regatta_api::view::RunnerCallView;
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
+use regatta_core::plural;
 use regatta_core::runner::{HEARTBEAT_INTERVAL_MS, RegisterRunner, SELF_FENCE_TIMEOUT_MS};
 use regatta_engine::LocalSite;
 use regatta_engine::ports::agents::{Agents, ProcessState, SessionInput};
@@ -84,6 +85,9 @@ struct RunnerProcess {
     /// the shims (processes that supervise agents' programs) stop their programs.
     contact_file_written: Mutex<Option<Instant>>,
     is_ending: AtomicBool,
+    /// True from a failed call of the daemon to the next answer.
+    is_cut_off: AtomicBool,
+    output: Output,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -92,6 +96,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Runs the runner until a signal asks it to stop.
 pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings) -> CommandResult {
+    composition::require_supported_git()?;
     let runner_dir = daemon::DataDir::new(data_dir);
     runner_dir.create()?;
     let _lock = lock_data_dir(&runner_dir)?;
@@ -114,6 +119,8 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
         attempt_specs: Mutex::default(),
         contact_file_written: Mutex::default(),
         is_ending: AtomicBool::new(false),
+        is_cut_off: AtomicBool::new(false),
+        output: out.clone(),
         settings,
     });
     let (name, server) = (runner.settings.name.clone(), runner.settings.server.clone());
@@ -201,6 +208,25 @@ impl RunnerProcess {
         }
     }
 
+    /// Records an answer of the daemon, and prints a line if earlier calls had failed.
+    fn note_contact(&self) {
+        self.record_contact();
+        if self.is_cut_off.swap(false, Ordering::SeqCst) {
+            self.output
+                .print_note(&format!("reached the daemon at {}", self.settings.server));
+        }
+    }
+
+    /// Prints a line about a failed call of the daemon, once until the next answer.
+    fn note_cut_off(&self, reason: &str) {
+        if !self.is_cut_off.swap(true, Ordering::SeqCst) && !self.is_ending() {
+            self.output.print_note(&format!(
+                "could not reach the daemon at {}, trying again until it answers: {reason}",
+                self.settings.server
+            ));
+        }
+    }
+
     /// Registers with the daemon, and retries until the daemon answers or a signal arrives. After
     /// that, stops the programs of attempts (runs of an agent on a task) that no longer belong to
     /// this runner.
@@ -214,27 +240,19 @@ impl RunnerProcess {
             max_tasks: self.settings.max_tasks,
             version: env!("CARGO_PKG_VERSION").into(),
         });
-        let mut has_warned = false;
         let welcome = loop {
             match self.daemon.call(call.clone()) {
                 Ok(welcome) => break welcome,
                 Err(DaemonCallError::Refused(problem)) => return Err(problem.into()),
                 Err(DaemonCallError::Unreachable(reason)) => {
-                    if !has_warned {
-                        tracing::warn!(
-                            "could not reach the daemon at {}, trying again every {} ms: {reason}",
-                            self.settings.server,
-                            RETRY_DELAY.as_millis()
-                        );
-                        has_warned = true;
-                    }
+                    self.note_cut_off(&reason);
                     if signals.arrives_within(RETRY_DELAY) {
                         return Err(CommandError::Exit(130));
                     }
                 }
             }
         };
-        self.record_contact();
+        self.note_contact();
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_attempts() {
             if !welcome.attempts.contains(&id) {
@@ -339,18 +357,22 @@ impl RunnerProcess {
             };
             match self.daemon.call(call::RunnerCalls(request)) {
                 Ok(calls) => {
-                    self.record_contact();
+                    self.note_contact();
                     for call in calls {
                         after = after.max(call.id);
                         self.on_call(call);
                     }
                 }
+                // The runner has signed off, so the daemon sends no more requests.
+                Err(DaemonCallError::Refused(problem))
+                    if problem.code == "stale_runner" && self.is_ending() =>
+                {
+                    return;
+                }
                 // The daemon no longer knows this registration, because the runner was silent for
                 // too long, or another process has registered with the runner's name. Register
-                // again, unless this runner is shutting down.
-                Err(DaemonCallError::Refused(problem))
-                    if problem.code == "stale_runner" && !self.is_ending() =>
-                {
+                // again.
+                Err(DaemonCallError::Refused(problem)) if problem.code == "stale_runner" => {
                     match self.register(&ShutdownSignals::none()) {
                         Ok(()) => after = 0,
                         Err(error) => {
@@ -369,7 +391,10 @@ impl RunnerProcess {
                     );
                     std::thread::sleep(RETRY_DELAY * 10);
                 }
-                Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
+                Err(DaemonCallError::Unreachable(reason)) => {
+                    self.note_cut_off(&reason);
+                    std::thread::sleep(RETRY_DELAY);
+                }
             }
         }
     }
@@ -493,7 +518,9 @@ impl RunnerProcess {
             };
             if remaining > 0 && !has_printed {
                 out.print_note(&format!(
-                    "shutting down: {remaining} running attempts have {} s to finish",
+                    "shutting down: {} {} {} s to finish",
+                    plural::count(remaining, "running attempt"),
+                    plural::choose(remaining, "has", "have"),
                     self.settings.shutdown_timeout.as_secs()
                 ));
                 has_printed = true;
@@ -531,9 +558,11 @@ impl RunnerProcess {
                 out.print_note("stopped: no work was left unfinished")
             }
             Ok(_) => out.print_note(&format!(
-                "stopped: {} attempts were stopped before they finished; their work is kept and \
-                their tasks are ready again",
-                interrupted.len()
+                "stopped: {} {} stopped before {} finished; all work is kept, and all tasks are \
+                 ready again",
+                plural::count(interrupted.len(), "attempt"),
+                plural::choose(interrupted.len(), "was", "were"),
+                plural::choose(interrupted.len(), "it", "they"),
             )),
             Err(error) => out.print_note(&format!(
                 "stopped, but could not notify the daemon, \

@@ -4,6 +4,7 @@
 //! Agents write the text of patches, so it is made safe for the terminal here.
 
 use regatta_core::ids::TaskId;
+use regatta_core::plural;
 use regatta_core::shell_quote::quote;
 
 use super::transcript::cut_line;
@@ -221,8 +222,8 @@ impl DiffPane {
         }
         if total > MAX_PATCH_LINES {
             let text = format!(
-                "… {} more lines: regatta diff {task}",
-                total - MAX_PATCH_LINES
+                "… {}: regatta diff {task}",
+                plural::count(total - MAX_PATCH_LINES, "more line")
             );
             diff.rows.push(DiffRow {
                 kind: DiffRowKind::Header,

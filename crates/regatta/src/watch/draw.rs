@@ -393,10 +393,6 @@ fn age_text(model: &ScreenModel, since: u64) -> String {
     short_duration(model.current_unix_ms().saturating_sub(since))
 }
 
-fn plural_ending(many: usize) -> &'static str {
-    if many == 1 { "" } else { "s" }
-}
-
 fn format_usd(micro: u64) -> String {
     let cents = (micro + 5_000) / 10_000;
     format!("${}.{:02}", cents / 100, cents % 100)

@@ -7,6 +7,7 @@ use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView, ProjectFilesVi
 use regatta_api::view::EventView;
 use regatta_core::file_map::{FileCell, FolderCell, HolderShare, PathHolder};
 use regatta_core::ids::TaskId;
+use regatta_core::plural;
 
 use super::model::{ScreenModel, ScreenPage};
 use crate::commands;
@@ -87,7 +88,7 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
                 .collect::<Vec<_>>();
             let none = "no team yet: regatta team add --help";
             (
-                format!("{} team{}", text.len(), plural_ending(text.len())),
+                plural::count(text.len(), "team"),
                 text_blocks(&text, model, none),
             )
         }
@@ -98,7 +99,7 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
                 .map(|conversation_page| conversation_page.line.clone())
                 .collect();
             let text = commands::bridge::draw_conversations(&all, Some(width));
-            let title = format!("{} conversation{}", all.len(), plural_ending(all.len()));
+            let title = plural::count(all.len(), "conversation");
             (title, text_blocks(&[text], model, ""))
         }
         ScreenPage::Events => {
@@ -138,10 +139,6 @@ pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(Stri
 }
 
 type StyledLines = Vec<(String, Style)>;
-
-fn plural_ending(many: usize) -> &'static str {
-    if many == 1 { "" } else { "s" }
-}
 
 fn bold() -> Style {
     Style::default().add_modifier(Modifier::BOLD)
@@ -193,11 +190,7 @@ fn files_page(model: &ScreenModel, width: usize) -> (String, StyledLines) {
         .values()
         .flat_map(|project_files| file_lines(model, project_files, width));
     (
-        format!(
-            "Files of {} project{}",
-            model.files.len(),
-            plural_ending(model.files.len())
-        ),
+        format!("Files of {}", plural::count(model.files.len(), "project")),
         or_placeholder(all.collect(), "loading"),
     )
 }

@@ -172,6 +172,36 @@ fn a_served_demo_leaves_decisions_to_people() {
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }
 
+/// The question of a served demo comes with a command that works in any shell, also where no program
+/// `regatta` is installed.
+#[test]
+fn a_served_demo_prints_a_command_that_answers_its_question() {
+    let mut world = World::new();
+    let output = world.run(&["demo", "--serve"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    let mut lines = output.stdout.lines();
+    assert!(
+        lines.any(|line| line.starts_with("needs  Q1 ")),
+        "{output:?}"
+    );
+    let command = lines.next().unwrap().trim();
+    assert!(
+        command.starts_with("REGATTA_DATA_DIR=/") && command.ends_with("answer Q1 'one line'"),
+        "{command}"
+    );
+    let data_dir = command.split(['=', ' ']).nth(1).unwrap();
+    world.data_dir = PathBuf::from(data_dir);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", command]).current_dir("/");
+    world.clean_environment(&mut shell);
+    shell.env_remove("REGATTA_DATA_DIR");
+    let answered = crate::world::run_command(shell, None);
+    assert_eq!(answered.exit_code, 0, "{command}: {answered:?}");
+    assert_eq!(world.run_json(&["inbox"]), serde_json::json!([]));
+    world.run_json(&["down"]);
+    assert_eq!(world.processes(), [] as [u32; 0], "P3");
+}
+
 /// The demo prints the table, the graph of commits and the next commands for people.
 #[test]
 fn the_demo_ends_with_the_commands_to_type_next() {

@@ -179,7 +179,7 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
     let text = world.run_ok(&["cost"]);
     assert!(text.contains("$0.90 of $2.00 cap"), "{text}");
     assert!(
-        text.contains("landed 1 task · $0.90 each · 10 tokens for each of 1 lines"),
+        text.contains("landed 1 task · $0.90 each · 10 tokens for each of 1 line"),
         "{text}"
     );
 }

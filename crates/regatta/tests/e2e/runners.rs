@@ -809,3 +809,78 @@ fn grafts_that_break_a_runners_fetch_are_not_counted_as_a_failure() {
         "{reason}"
     );
 }
+
+/// Starts a runner without extra logging, and returns the process and the file of its output.
+fn start_quiet_runner(world: &World, url: &str) -> (Child, PathBuf) {
+    let token = world.root.join("quiet.token");
+    let text = world.run_ok(&["token", "add", "quiet", "--scope", "runner"]);
+    std::fs::write(&token, text).unwrap();
+    let log = world.root.join("quiet.log");
+    let mut command = world.command(&[
+        "runner",
+        "--server",
+        url,
+        "--token-file",
+        token.to_str().unwrap(),
+        "--name",
+        "quiet",
+    ]);
+    command
+        .env("REGATTA_DATA_DIR", world.root.join("runner-quiet"))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap());
+    (command.spawn().unwrap(), log)
+}
+
+/// Without -v, a runner reports that it cannot reach its daemon, why, and that it tries again.
+#[test]
+fn a_runner_reports_that_it_cannot_reach_its_daemon() {
+    let world = World::with_project();
+    let url = world.daemon_info().unwrap()["url"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (mut runner, log) = start_quiet_runner(&world, &url);
+    let text = || std::fs::read_to_string(&log).unwrap();
+    let has = |part: &str| wait_until(TEST_TIMEOUT, || text().contains(part));
+    assert!(has("the runner quiet works for"), "{}", text());
+    world.run_ok(&["down"]);
+    assert!(
+        has("could not reach the daemon at http://127.0.0.1:"),
+        "{}",
+        text()
+    );
+    let lost = text();
+    assert!(
+        lost.contains("trying again until it answers: ") && !lost.contains("ERROR"),
+        "{lost}"
+    );
+    let port = url.trim_end_matches('/').rsplit(':').next().unwrap();
+    world.run_ok(&["up", "--listen", &format!("127.0.0.1:{port}")]);
+    assert!(has("reached the daemon at"), "{}", text());
+    terminate(runner.id());
+    runner.wait().unwrap();
+    assert_eq!(text().matches("could not reach").count(), 1, "{}", text());
+}
+
+/// Draining and stopping a runner is normal, so the runner logs no error.
+#[test]
+fn a_drained_runner_stops_without_an_error() {
+    let world = World::with_project();
+    let url = world.daemon_info().unwrap()["url"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let (mut runner, log) = start_quiet_runner(&world, &url);
+    let text = || std::fs::read_to_string(&log).unwrap();
+    let is_up = || runner_state(&world, "quiet").as_deref() == Some("up");
+    assert!(wait_until(TEST_TIMEOUT, is_up), "{}", text());
+    world.run_ok(&["runner", "drain", "quiet"]);
+    terminate(runner.id());
+    assert!(runner.wait().unwrap().success(), "{}", text());
+    let text = text();
+    assert!(
+        text.contains("stopped: no work was left unfinished") && !text.contains("ERROR"),
+        "{text}"
+    );
+}

@@ -262,10 +262,15 @@ fn check_items(summary: &Value, status: &Value, frames: &[Value]) {
 /// The first line that `regatta status` prints has the numbers of the summary.
 fn check_printed(summary: &Value, printed: &str) {
     let first = printed.lines().next().unwrap_or_default();
+    let needs_you = if number(summary, "needs_you") == 1 {
+        "needs you"
+    } else {
+        "need you"
+    };
     for (name, words) in [
         ("working", "working"),
         ("waiting", "waiting"),
-        ("needs_you", "need you"),
+        ("needs_you", needs_you),
     ] {
         let part = format!("{} {words}", number(summary, name));
         assert!(first.contains(&part), "W2: {part} in {first}");

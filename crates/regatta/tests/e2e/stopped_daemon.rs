@@ -36,7 +36,7 @@ fn read_only_commands_do_not_start_a_daemon_after_down() {
     );
     world.run_ok(&["down"]);
     for word in READ_ONLY_COMMANDS {
-        let refused = world.run_refused(word, 1);
+        let refused = world.run_refused(word, 6);
         assert_eq!(refused["code"], "down", "{word:?}: {refused}");
         assert!(
             refused["hint"].as_str().unwrap().contains("regatta up"),

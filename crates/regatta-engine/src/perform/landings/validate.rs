@@ -266,6 +266,7 @@ impl<'a> StagedCommit<'a> {
                     passed: false,
                     outcome: failed_setup.reason,
                     output,
+                    missing_command: None,
                     duration_ms: 0,
                 }]);
             }

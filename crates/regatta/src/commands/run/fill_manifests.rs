@@ -11,12 +11,13 @@ use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::mission;
+use regatta_core::plural;
 use regatta_core::schedule::lacks_manifest;
 use regatta_core::task::{AssignMode, EditTask, Purpose};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
-use crate::commands::run::preview::{RunPreview, task_count};
+use crate::commands::run::preview::RunPreview;
 use crate::commands::run::work::{RunWork, open_tasks};
 use crate::output::{CommandError, command_error, first_line};
 use crate::run_progress::{self, FollowEnd};
@@ -53,7 +54,7 @@ pub(crate) fn fill_manifests(
     if !lacking.is_empty() {
         app.output.print_note(&format!(
             "finding the files of {} first",
-            task_count(lacking.len())
+            plural::count(lacking.len(), "task")
         ));
         run_exploration(app, client, &lacking, project, start, events)?;
     }

@@ -6,6 +6,7 @@ use regatta_core::graph::PlanStep;
 use regatta_core::ids::AgentName;
 use regatta_core::manifest::{self, OwnedPattern, OwnershipReason, OwnershipTask, PlanOwnership};
 use regatta_core::pattern::PathPattern;
+use regatta_core::plural;
 
 use crate::output::{first_line, format_table};
 use crate::plan::Plan;
@@ -134,7 +135,7 @@ impl RunPreview {
         let mut text = format!(
             "plan \"{}\"  {} · {pace_text}{agents_text}\n",
             first_line(&self.title),
-            task_count(self.tasks.len())
+            plural::count(self.tasks.len(), "task")
         );
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
         order.sort_by_key(|index| (step_of(*index).wave, step_of(*index).sub, *index));
@@ -249,7 +250,10 @@ impl RunPreview {
         }
         let mut text = format_table(&rows);
         if left_out > 0 {
-            text += &format!("  and {left_out} more files without a conflict\n");
+            text += &format!(
+                "  and {} without a conflict\n",
+                plural::count(left_out, "more file")
+            );
         }
         let order_text = match (rules.is_isolated, rules.runs_in_waves) {
             (true, _) => "merged by the landing queue",
@@ -258,8 +262,7 @@ impl RunPreview {
         };
         text += &match ownership.conflict_count() {
             0 => "no conflicts\n".to_owned(),
-            1 => format!("1 conflict, {order_text}\n"),
-            count => format!("{count} conflicts, {order_text}\n"),
+            count => format!("{}, {order_text}\n", plural::count(count, "conflict")),
         };
         text
     }
@@ -272,15 +275,6 @@ fn wave_name(wave: usize, sub: u32) -> String {
         (wave + 1).to_string()
     } else {
         format!("{}.{}", wave + 1, sub + 1)
-    }
-}
-
-/// Returns a number of tasks as text, such as `3 tasks`.
-pub(crate) fn task_count(tasks: usize) -> String {
-    if tasks == 1 {
-        "1 task".into()
-    } else {
-        format!("{tasks} tasks")
     }
 }
 

@@ -5,6 +5,7 @@ use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
+use regatta_core::plural;
 use regatta_core::schedule::WaitKind;
 use regatta_core::task::TaskStatus;
 use serde::Serialize;
@@ -146,8 +147,12 @@ impl RunSummary {
             String::new()
         };
         text += &format!(
-            "{id}: {} of {} landed, {} failed, {} need you{waiting}\n",
-            self.landed, self.tasks, self.failed, self.escalated
+            "{id}: {} of {} landed, {} failed, {} {} you{waiting}\n",
+            self.landed,
+            self.tasks,
+            self.failed,
+            self.escalated,
+            plural::choose(self.escalated, "needs", "need")
         );
         if let Some(ratchet_summary) = &self.ratchet {
             text += &format!(

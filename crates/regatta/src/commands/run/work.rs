@@ -4,13 +4,14 @@ use regatta_api::input::PlannedTask;
 use regatta_api::view::TaskView;
 use regatta_api::{call, input};
 use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::plural;
 use regatta_core::project::CommitGrouping;
 use regatta_core::schedule::lacks_manifest;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
 use crate::commands::run::RunArgs;
-use crate::commands::run::preview::{RunPreview, task_count};
+use crate::commands::run::preview::RunPreview;
 use crate::output::{CommandError, command_error, usage_error};
 use crate::plan;
 
@@ -79,7 +80,7 @@ pub(crate) fn work_of_board(
     let more = if free.len() > named.len() { " …" } else { "" };
     let which = format!(
         "{} without a mission: {}{more}",
-        task_count(free.len()),
+        plural::count(free.len(), "task"),
         named.join(" ")
     );
     if !args.plan_only && !app.global.yes && !app.can_ask() {

@@ -11,6 +11,7 @@ use std::path::Path;
 use regatta_api::view::TaskView;
 use regatta_api::{call, input};
 use regatta_core::ids::{ProjectName, TaskId};
+use regatta_core::plural;
 use regatta_core::task::{AssignMode, EditTask, SetPause, TaskStatus, Validation};
 use serde::Serialize;
 
@@ -144,7 +145,8 @@ pub(crate) fn import(app: &CommandContext, file: &Path) -> CommandResult {
                 text += &format!(", skipped {} closed", result.closed);
             }
             if result.others > 0 {
-                text += &format!(", skipped {} lines without work", result.others);
+                let lines = plural::count(result.others, "line");
+                text += &format!(", skipped {lines} without work");
             }
             text.push('\n');
             result
@@ -444,8 +446,10 @@ pub(crate) fn export(app: &CommandContext, all: bool, file: Option<&Path>) -> Co
     };
     app.output.print_answer("task.export", &done, &[], |_| {
         format!(
-            "{}: {changed} lines changed, {added} added, {} in total\n",
-            done.file, done.lines
+            "{}: {} changed, {added} added, {} in total\n",
+            done.file,
+            plural::count(changed, "line"),
+            done.lines
         )
     })
 }

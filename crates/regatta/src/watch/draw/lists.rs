@@ -9,10 +9,11 @@ use regatta_api::live_view::{AgentLaneView, DisplayState, LaneBar, TaskRowView};
 
 use crate::output::{cut_to_width, display_width as columns, pad_or_cut};
 use crate::watch::draw::{
-    age_text, first_visible_row, format_usd, hidden_count, line_with_ends, plural_ending,
-    safe_line, state_glyph, state_style, titled_block,
+    age_text, first_visible_row, format_usd, hidden_count, line_with_ends, safe_line, state_glyph,
+    state_style, titled_block,
 };
 use crate::watch::model::{ListFocus, ScreenModel};
+use regatta_core::plural;
 
 pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, is_page: bool) {
     let all = model.visible_lanes();
@@ -20,9 +21,8 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     let inner = Block::bordered().inner(area);
     let room = usize::from(inner.height);
     let title = format!(
-        " {} agent{} {}",
-        all.len(),
-        plural_ending(all.len()),
+        " {} {}",
+        plural::count(all.len(), "agent"),
         hidden_count(all.len(), room)
     );
     frame.render_widget(titled_block(model, title, is_focused), area);
@@ -159,9 +159,9 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     let inner = Block::bordered().inner(area);
     let more = hidden_count(rows.len(), usize::from(inner.height));
     let title = format!(
-        " {}{total_text} task{} {filter}{more}",
+        " {}{total_text} {} {filter}{more}",
         rows.len(),
-        plural_ending(all)
+        plural::choose(all, "task", "tasks")
     );
     frame.render_widget(titled_block(model, title, is_focused), area);
     if rows.is_empty() {

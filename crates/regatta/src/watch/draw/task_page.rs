@@ -10,10 +10,9 @@ use regatta_api::live_view::DisplayState;
 use crate::output::{cut_to_width, pad_or_cut, short_duration};
 use crate::watch::diff::{DiffRowKind, DiffViewLine};
 use crate::watch::draw::inbox::{answer_labels, pack_lines};
-use crate::watch::draw::{
-    SPLIT_MIN_WIDTH, plural_ending, safe_line, state_glyph, state_style, titled_block,
-};
+use crate::watch::draw::{SPLIT_MIN_WIDTH, safe_line, state_glyph, state_style, titled_block};
 use crate::watch::model::{ScreenModel, ScreenPage, TaskPane};
+use regatta_core::plural;
 
 pub(super) fn draw_task_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let facts_height = if area.height < 26 { 5 } else { 9 };
@@ -166,15 +165,9 @@ fn draw_diff(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let mut title = vec![if files == 0 {
         "Diff".into()
     } else {
-        format!("Diff · {files} file{}", plural_ending(files))
+        format!("Diff · {}", plural::count(files, "file"))
     }];
-    title.extend(drafts.map(|draft_review| {
-        format!(
-            "{} draft{}",
-            draft_review.count(),
-            plural_ending(draft_review.count())
-        )
-    }));
+    title.extend(drafts.map(|draft_review| plural::count(draft_review.count(), "draft")));
     title.extend(
         model
             .diff_options
