@@ -205,6 +205,12 @@ pub(crate) fn load_bridges() -> config::BridgeSettings {
             };
         }
     };
+    bridge_settings(file)
+}
+
+/// Parses the sections `agents` and `bridges` of the user's own settings file. Returns mistakes as
+/// part of the result.
+pub(crate) fn bridge_settings(file: SettingsFile) -> config::BridgeSettings {
     let agents = file.agents.into_iter().map(|(name, entry)| {
         let entry = entry
             .try_into::<config::AgentEntry>()
@@ -364,9 +370,9 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
             "see where each setting comes from: regatta config show --origin",
         )
     })?;
-    let mut landing = file.landing;
+    let mut settings = project_settings_from(file)?;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
-        landing.checkout = match checkout.as_str() {
+        settings.landing.checkout = match checkout.as_str() {
             "skip" => project::CheckoutPolicy::Skip,
             "update" | "" => project::CheckoutPolicy::Update,
             other => {
@@ -378,6 +384,14 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
             }
         };
     }
+    Ok(settings)
+}
+
+/// Returns the settings of a project that a settings file contains, or an error if their values
+/// cannot be used.
+pub(crate) fn project_settings_from(
+    file: SettingsFile,
+) -> Result<project::ProjectSettings, CommandError> {
     if let Some(quiet) = file
         .notify
         .quiet
@@ -391,7 +405,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         ));
     }
     Ok(project::ProjectSettings {
-        landing,
+        landing: file.landing,
         workspace: file.workspace,
         run: file.run,
         knowledge: file.knowledge,
