@@ -10,6 +10,7 @@ use regatta_core::lane::LaneSettings;
 use regatta_core::project;
 use regatta_core::spelling;
 use regatta_engine::prices::{self, ModelPrice};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::output::{CommandError, command_error};
@@ -98,15 +99,21 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
     let Some(validation) = table.get("validation") else {
         return Ok(regatta_engine::CheckSettings::default());
     };
-    let validation: ValidationSection = validation
-        .clone()
-        .try_into()
-        .map_err(|error| error.message().to_owned())?;
+    let validation: ValidationSection = parse_value(validation)?;
     let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
     Ok(regatta_engine::CheckSettings {
         commands: validation.commands,
         timeout_ms,
     })
+}
+
+/// Parses settings that were already read as a table.
+///
+/// They are parsed from text again. The program would otherwise contain the code that reads the
+/// settings from a table in addition to the code that reads them from text.
+fn parse_value<T: DeserializeOwned>(value: &toml::Value) -> Result<T, String> {
+    let text = toml::to_string(value).map_err(|error| error.to_string())?;
+    toml::from_str(&text).map_err(|error| error.message().to_owned())
 }
 
 /// Reads a settings file. Returns `None` if the file does not exist.
@@ -211,16 +218,11 @@ pub(crate) fn load_bridges() -> config::BridgeSettings {
 /// Parses the sections `agents` and `bridges` of the user's own settings file. Returns mistakes as
 /// part of the result.
 pub(crate) fn bridge_settings(file: SettingsFile) -> config::BridgeSettings {
-    let agents = file.agents.into_iter().map(|(name, entry)| {
-        let entry = entry
-            .try_into::<config::AgentEntry>()
-            .map_err(|error| error.message().to_owned());
-        (name, entry)
-    });
-    let config = file
-        .bridges
-        .try_into::<config::BridgesConfig>()
-        .map_err(|error| error.message().to_owned());
+    let agents = file
+        .agents
+        .into_iter()
+        .map(|(name, entry)| (name, parse_value::<config::AgentEntry>(&entry)));
+    let config = parse_value::<config::BridgesConfig>(&file.bridges.into());
     config::BridgeSettings {
         agents: agents.collect(),
         config,
@@ -363,10 +365,10 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
     for (_, _, table) in read_layers(repo)?.into_iter().rev() {
         merge_tables(&mut merged, table);
     }
-    let file: SettingsFile = merged.try_into().map_err(|error: toml::de::Error| {
+    let file: SettingsFile = parse_value(&merged.into()).map_err(|message| {
         command_error(
             "bad_config",
-            error.to_string(),
+            message,
             "see where each setting comes from: regatta config show --origin",
         )
     })?;
