@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -136,7 +137,7 @@ impl Client {
             };
             sender.send_request(request).await.is_ok()
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 // If the check times out, treat the slow daemon as running, because the following
                 // call reports the timeout.
@@ -144,6 +145,13 @@ impl Client {
                 None => check.await,
             }
         })
+    }
+
+    /// Waits for a future. The future is boxed, because tokio's `block_on` is compiled for each type
+    /// of future with every kind of runtime.
+    fn block_on<'f, T>(&self, future: impl Future<Output = T> + 'f) -> T {
+        let future: Pin<Box<dyn Future<Output = T> + 'f>> = Box::pin(future);
+        self.runtime.block_on(future)
     }
 
     async fn open_connection(&self) -> Result<SendRequest<Full<Bytes>>, CommandError> {
@@ -247,7 +255,7 @@ impl Client {
                 .to_bytes();
             Ok((status, body))
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
@@ -337,7 +345,7 @@ impl Client {
             }
             Err(unreachable_error())
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
@@ -415,7 +423,16 @@ impl Client {
         follow: bool,
         mut each: impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
     ) -> Result<(), CommandError> {
-        self.runtime.block_on(async {
+        self.read_events(after, follow, &mut each)
+    }
+
+    fn read_events(
+        &self,
+        after: u64,
+        follow: bool,
+        each: &mut dyn FnMut(EventStreamItem) -> Result<bool, CommandError>,
+    ) -> Result<(), CommandError> {
+        self.block_on(async {
             let mut sender = self.open_connection().await?;
             let path = format!("/api/v1/events?after={after}&follow={follow}");
             let request = self
@@ -442,7 +459,7 @@ impl Client {
                     .to_bytes();
                 return Err(parse_problem(status.as_u16(), &body).into());
             }
-            read_event_stream(response.into_body(), &mut each).await
+            read_event_stream(response.into_body(), each).await
         })
     }
 
@@ -453,7 +470,7 @@ impl Client {
         topics: &str,
         mut each: impl FnMut(LiveStreamItem) -> bool,
     ) -> Result<(), CommandError> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             let mut sender = self.open_connection().await?;
             let request = self
                 .request("GET", &format!("/api/v1/live?topics={topics}"))
@@ -579,7 +596,7 @@ fn parse_live_message(text: &[u8]) -> LiveStreamItem {
 
 async fn read_event_stream(
     mut body: Incoming,
-    each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
+    each: &mut dyn FnMut(EventStreamItem) -> Result<bool, CommandError>,
 ) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
     // Catch Ctrl-C from here on, so that a Ctrl-C is not lost while `each` handles an event.

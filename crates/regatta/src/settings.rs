@@ -112,7 +112,10 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
 /// They are parsed from text again. The program would otherwise contain the code that reads the
 /// settings from a table in addition to the code that reads them from text.
 fn parse_value<T: DeserializeOwned>(value: &toml::Value) -> Result<T, String> {
-    let text = toml::to_string(value).map_err(|error| error.to_string())?;
+    let Some(table) = value.as_table() else {
+        return Err(format!("expected a table, found {}", value.type_str()));
+    };
+    let text = toml::to_string(table).map_err(|error| error.to_string())?;
     toml::from_str(&text).map_err(|error| error.message().to_owned())
 }
 
@@ -532,4 +535,32 @@ fn merge_tables(under: &mut toml::Table, over: toml::Table) {
 /// milliseconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     project::Millis::parse(text).map(project::Millis::ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mistake in one agent or in the section of checks is reported with its key, and does not
+    /// concern the other sections.
+    #[test]
+    fn mistakes_in_sections_that_are_parsed_later_are_named() {
+        let text = "[agents]\nann = 3\n[agents.bob]\ncommand = \"goose acp\"\n[agents.eve]\nx = 1";
+        let file: SettingsFile = toml::from_str(text).expect("the sections are parsed later");
+        let settings = bridge_settings(file);
+        let agents: Vec<_> = settings
+            .agents
+            .into_iter()
+            .map(|(_, agent)| agent)
+            .collect();
+        assert_eq!(agents[0], Err("expected a table, found integer".into()));
+        assert!(agents[1].is_ok());
+        let error = agents[2].as_ref().expect_err("x is no key");
+        assert!(error.starts_with("unknown field `x`, expected"), "{error}");
+
+        let checks = parse_checks("[validation]\ncommands = 3").expect_err("a list is needed");
+        assert!(checks.contains("invalid type: integer `3`"), "{checks}");
+        let checks = parse_checks("validation = 3").expect_err("a table is needed");
+        assert_eq!(checks, "expected a table, found integer");
+    }
 }
