@@ -10,6 +10,7 @@
 
 pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs
+pub mod json; // conversions between data and JSON values
 pub mod live_view; // the data of the web page
 pub mod openapi; // the verbs as an OpenAPI document
 pub mod pagination; // pages of lists

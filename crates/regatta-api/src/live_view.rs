@@ -211,7 +211,7 @@ impl MissionProgress {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxItemView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub item: InboxView,
     /// The key of the item's group. The items of one group ask the same question, so they can be
     /// answered together.
@@ -284,7 +284,7 @@ pub struct StateSharesView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueuePage {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub queue: QueueView,
     pub tip: Option<CommitId>,
     /// A summary in words: how many pieces of finished work wait to be merged, and how old the
@@ -325,7 +325,7 @@ pub struct TodaySpendView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostPage {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub cost: CostView,
     pub budgets: Vec<BudgetView>,
 }
@@ -364,7 +364,7 @@ pub struct LandingCondition {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskPage {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub task: TaskView,
     pub checklist: Vec<LandingCondition>,
     /// The activities on the task over time, such as waiting, working and landing.
@@ -387,7 +387,7 @@ pub struct TaskPage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub team: TeamView,
     pub actions: Vec<PageAction>,
     /// The actions on each member of the team.
@@ -398,7 +398,7 @@ pub struct TeamPage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationPage {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub line: ConversationLineView,
     pub actions: Vec<PageAction>,
 }

@@ -4,6 +4,8 @@
 use regatta_core::refusal::{Refusal, RefusalClass};
 use serde::{Deserialize, Serialize};
 
+use crate::json;
+
 /// A problem: the description of an error that the API returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
@@ -44,7 +46,7 @@ impl Problem {
     /// Returns the problem as JSON for an HTTP answer. Some fields are repeated under the names of
     /// RFC 9457, for clients that know only those names.
     pub fn to_json(&self) -> serde_json::Value {
-        let mut document = serde_json::to_value(self).unwrap_or_default();
+        let mut document = json::to_value(self).unwrap_or_default();
         document["type"] = format!("urn:regatta:problem:{}", self.code).into();
         document["title"] = self.code.replace('_', " ").into();
         document["detail"] = self.message.as_str().into();

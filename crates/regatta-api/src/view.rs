@@ -34,6 +34,7 @@ use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::{approval, provider_outage};
 use serde::{Deserialize, Serialize};
 
+use crate::json;
 use crate::problem::Problem;
 use crate::verb::{AnswerData, TokenScope};
 
@@ -121,7 +122,7 @@ fn not_encoded(error: &serde_json::Error) -> Problem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub task: Task,
     /// The task's status, one of: backlog, waiting, working, review, landing, landed, done, needs
     /// you, failed, cancelled. For the session of a team's member also: starting, idle, hung,
@@ -266,7 +267,7 @@ pub struct EscapeView {
     pub task: TaskId,
     pub project: ProjectName,
     pub subject: String,
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub escape: ScopeEscape,
     /// The follow-up task that was created from the escape, if there is one.
     pub follow_up: Option<TaskId>,
@@ -328,7 +329,7 @@ pub struct RuleMatchView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub agent: Agent,
     pub capacity: Capacity,
     /// The agent's state, one of: idle, busy, parked, offline. A parked agent gets no work, for
@@ -559,7 +560,7 @@ impl EventView {
     /// Builds the view of an event. `time` is the event's time as RFC 3339 text, which the caller
     /// formats because this crate cannot format dates.
     pub fn new(recorded: &Recorded, time: String) -> EventView {
-        let data = match serde_json::to_value(&recorded.event) {
+        let data = match json::to_value(&recorded.event) {
             Ok(serde_json::Value::Object(mut object)) => object.remove("data").unwrap_or_default(),
             _ => serde_json::Value::Null,
         };

@@ -115,10 +115,13 @@ enum WrittenLaneRule {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct LaneRuleTable {
+    #[cfg_attr(feature = "schema", schemars(example = LaneKind::Primary))]
     lane: LaneKind,
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(example = LeadableTeams::Pure))]
     leads: Option<LeadableTeams>,
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(example = StoreScope::Team))]
     store: StoreScope,
 }
 
@@ -176,13 +179,16 @@ impl<'de> Deserialize<'de> for LaneRule {
 #[serde(default, deny_unknown_fields)]
 pub struct LaneSettings {
     /// Rules by provider name, which take precedence over the built-in rules.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{ "goose": "primary" }])))]
     pub policy: BTreeMap<String, LaneRule>,
     /// Maximum number of members of the same kind of lane (start group) that start at the same
     /// time.
+    #[cfg_attr(feature = "schema", schemars(example = 4))]
     pub concurrency: u32,
     /// Replacement providers of each provider, in order of preference. If a member's provider
     /// accepts no work when the team is launched, the member uses the first provider of this list
     /// that accepts work.
+    #[cfg_attr(feature = "schema", schemars(extend("examples" = [{ "codex": ["anthropic"] }])))]
     pub failover: BTreeMap<String, Vec<String>>,
 }
 

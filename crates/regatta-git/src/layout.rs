@@ -169,21 +169,29 @@ pub(crate) struct Locks(Mutex<HashMap<LockKey, Arc<Mutex<()>>>>);
 impl Locks {
     /// Runs `action` while no other thread works on the part `key` of the data directory.
     pub(crate) fn with_lock<T>(&self, key: LockKey, action: impl FnOnce() -> T) -> T {
-        let lock = Arc::clone(self.lock_table().entry(key.clone()).or_default());
+        let lock = self.lock_of(&key);
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action();
         drop(guard);
+        self.release(&key, lock);
+        result
+    }
+
+    fn lock_of(&self, key: &LockKey) -> Arc<Mutex<()>> {
+        Arc::clone(self.lock_table().entry(key.clone()).or_default())
+    }
+
+    fn release(&self, key: &LockKey, lock: Arc<Mutex<()>>) {
         drop(lock);
         // The last thread that uses a lock removes the lock from the table, because otherwise the
         // table would grow with every attempt.
         let mut table = self.lock_table();
         if table
-            .get(&key)
+            .get(key)
             .is_some_and(|mutex| Arc::strong_count(mutex) == 1)
         {
-            table.remove(&key);
+            table.remove(key);
         }
-        result
     }
 
     fn lock_table(&self) -> MutexGuard<'_, HashMap<LockKey, Arc<Mutex<()>>>> {

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -151,7 +152,7 @@ impl Client {
             let answer = self.send(Method::GET, "/healthz", &[], Vec::new()).await;
             answer.is_ok()
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 // If the check times out, treat the slow daemon as running, because the following
                 // call reports the timeout.
@@ -159,6 +160,13 @@ impl Client {
                 None => check.await,
             }
         })
+    }
+
+    /// Waits for a future. The future is boxed, because tokio's `block_on` is compiled for each type
+    /// of future with every kind of runtime.
+    fn block_on<'f, T>(&self, future: impl Future<Output = T> + 'f) -> T {
+        let future: Pin<Box<dyn Future<Output = T> + 'f>> = Box::pin(future);
+        self.runtime.block_on(future)
     }
 
     /// Returns the connections to the daemon. They are set up when the first request is sent.
@@ -295,7 +303,7 @@ impl Client {
             let body = response.bytes().await.map_err(|_| unreachable_error())?;
             Ok((status, body))
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
@@ -391,7 +399,7 @@ impl Client {
             }
             Err(unreachable_error())
         };
-        self.runtime.block_on(async {
+        self.block_on(async {
             match self.timeout {
                 Some(timeout) => tokio::time::timeout(timeout, exchange)
                     .await
@@ -411,7 +419,7 @@ impl Client {
 
     /// Opens a stream of server-sent events.
     fn open_stream(&self, path: &str) -> Result<MessageStream, CommandError> {
-        self.runtime.block_on(async {
+        self.block_on(async {
             let response = self.send(Method::GET, path, &[], Vec::new()).await?;
             if response.status().is_success() {
                 return Ok(MessageStream::new(response));
@@ -447,7 +455,7 @@ impl Client {
         })?;
         loop {
             // `each` runs outside of the runtime, so that it can make calls with this client.
-            let message = self.runtime.block_on(async {
+            let message = self.block_on(async {
                 tokio::select! {
                     message = stream.next_message() => message.map(Some),
                     () = tokio::time::sleep(Duration::from_millis(250)) => Ok(None),
@@ -476,7 +484,6 @@ impl Client {
         loop {
             let idle_time = Duration::from_millis(100);
             let message = self
-                .runtime
                 .block_on(async { tokio::time::timeout(idle_time, stream.next_message()).await });
             let item = match message {
                 Ok(Ok(Some(message))) => parse_live_message(&message),

@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -537,7 +538,10 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             .await;
         }
     });
-    let ended = runtime.block_on(run_server(out, &daemon_dir, engine.clone(), setup));
+    // Boxed, because `block_on` is compiled for each type of future with every kind of runtime.
+    let server: Pin<Box<dyn Future<Output = _> + '_>> =
+        Box::pin(run_server(out, &daemon_dir, engine.clone(), setup));
+    let ended = runtime.block_on(server);
     engine.shutdown();
     // Commands find a running daemon by its address file and socket, so remove both before the lock
     // is released.

@@ -137,12 +137,25 @@ fn plan_schema() -> Value {
     })
 }
 
+/// Returns the schema of a table that has only these fields.
+fn table(properties: Value) -> Value {
+    json!({ "type": "object", "properties": properties, "additionalProperties": false })
+}
+
+/// Returns a field's schema with an example, which `docs/settings.md` shows.
+fn with_example(schema: &Value, example: impl Into<Value>) -> Value {
+    let mut schema = schema.clone();
+    schema["examples"] = json!([example.into()]);
+    schema
+}
+
 /// Returns the schema of the settings files `regatta.toml` and `config.toml`. The schemas of
 /// project settings come from the API's schema. The settings that only this program reads are
 /// added.
 fn config_schema() -> Value {
-    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let strings = json!({ "type": "array", "items": { "type": "string" } });
+    let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer" }));
+    let texts = json!({ "type": "array", "items": text });
+    let flag = json!({ "type": "boolean" });
     let mut schema = regatta_api::schema::settings_schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
@@ -150,21 +163,24 @@ fn config_schema() -> Value {
     let own_tables = [
         (
             "project",
-            json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
+            json!({ "name": with_example(&text, "shop"), "trunk": with_example(&text, "main") }),
         ),
         (
             "validation",
-            json!({ "commands": strings, "timeout": { "type": "string" } }),
+            json!({
+                "commands": with_example(&texts, json!(["cargo test"])),
+                "timeout": with_example(&text, "20m"),
+            }),
         ),
         (
             "daemon",
             json!({
-                "listen": { "type": "string" },
-                "tls_cert": { "type": "string" },
-                "tls_key": { "type": "string" },
-                "hosts": { "type": "array", "items": { "type": "string" } },
-                "insecure_listen": { "type": "boolean" },
-                "max_attempts": { "type": "integer" },
+                "listen": with_example(&text, "0.0.0.0:7777"),
+                "tls_cert": with_example(&text, "/etc/regatta/cert.pem"),
+                "tls_key": with_example(&text, "/etc/regatta/key.pem"),
+                "hosts": with_example(&texts, json!(["regatta.example.com"])),
+                "insecure_listen": with_example(&flag, true),
+                "max_attempts": with_example(&number, 4),
             }),
         ),
     ];
@@ -173,38 +189,67 @@ fn config_schema() -> Value {
     }
     let dollars =
         json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
+    let model = json!({ "type": "string", "description": "A model's name; * stands for anything" });
     let mut price = table(json!({
-        "model": { "type": "string", "description": "A model's name; * stands for anything" },
-        "input": dollars, "output": dollars, "cached_input": dollars, "cache_write": dollars,
+        "model": with_example(&model, "my-model-*"),
+        "input": with_example(&dollars, 3.0),
+        "output": with_example(&dollars, 15.0),
+        "cached_input": with_example(&dollars, 0.5),
+        "cache_write": with_example(&dollars, 3.75),
     }));
     price["required"] = json!(["model", "input", "output"]);
     schema["properties"]["price"] = json!({ "type": "array", "items": price });
-    let text = json!({ "type": "string" });
-    let agent = table(json!({ "command": text, "preset": text, "default": { "type": "boolean" } }));
+    let agent = table(json!({
+        "command": with_example(&text, "goose acp"),
+        "preset": with_example(&text, "claude"),
+        "default": with_example(&flag, true),
+    }));
     schema["properties"]["agents"] = json!({ "type": "object", "additionalProperties": agent });
-    schema["properties"]["bridges"] = bridges_schema(&text, &strings);
+    schema["properties"]["bridges"] = bridges_schema(&text, &texts);
     schema
 }
 
 /// Returns the schema of the section `[bridges]`, which only the user's own `config.toml` may have.
-fn bridges_schema(text: &Value, strings: &Value) -> Value {
-    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+fn bridges_schema(text: &Value, texts: &Value) -> Value {
     let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });
-    let (deliver, context) = (
-        json!({ "enum": ["review", "land", "pull"] }),
-        json!({ "enum": ["none", "thread"] }),
-    );
+    let deliver = json!({ "enum": ["review", "land", "pull"] });
+    let context = json!({ "enum": ["none", "thread"] });
+    let refusals = json!({ "enum": ["silent", "reply"] });
+    let services =
+        json!({ "type": "array", "items": { "enum": ["slack", "github", "linear", "telegram"] } });
+    let hours = json!({ "type": "integer", "minimum": 1 });
+    let addresses = json!({ "type": "object", "additionalProperties": text });
     let map = table(json!({
-        "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,
-        "prompt": text, "deliver": deliver, "follow_ups": follow_ups, "context": context,
+        "slack": with_example(text, "C0123"),
+        "github": with_example(text, "ann/shop"),
+        "linear": with_example(text, "ENG"),
+        "telegram": with_example(text, "-1001234"),
+        "project": with_example(text, "shop"),
+        "directory": with_example(text, "web"),
+        "prompt": with_example(text, "Answer in German."),
+        "deliver": with_example(&deliver, "land"),
+        "follow_ups": with_example(&follow_ups, "all"),
+        "context": with_example(&context, "thread"),
     }));
-    let webhook = table(json!({ "url": text, "secret": text, "events": strings }));
+    let webhook = table(json!({
+        "url": with_example(text, "https://example.com/events"),
+        "secret": with_example(text, "EVENTS_SECRET"),
+        "events": with_example(texts, json!(["task."])),
+    }));
     table(json!({
-        "services": { "type": "array", "items": { "enum": ["slack", "github", "linear", "telegram"] } },
-        "allow": strings, "bots": strings, "follow_ups": follow_ups, "refusals": { "enum": ["silent", "reply"] },
-        "context": context, "deliver": deliver, "idle_hours": { "type": "integer", "minimum": 1 }, "project": text,
-        "dashboard": text, "map": { "type": "array", "items": map },
-        "url": { "type": "object", "additionalProperties": text }, "clock": { "type": "number" },
+        "services": with_example(&services, json!(["slack"])),
+        "allow": with_example(texts, json!(["slack:U123", "slack:team"])),
+        "bots": with_example(texts, json!(["renovate"])),
+        "follow_ups": with_example(&follow_ups, "last"),
+        "refusals": with_example(&refusals, "reply"),
+        "context": with_example(&context, "thread"),
+        "deliver": with_example(&deliver, "pull"),
+        "idle_hours": with_example(&hours, 8),
+        "project": with_example(text, "shop"),
+        "dashboard": with_example(text, "https://regatta.example.com"),
+        "map": { "type": "array", "items": map },
+        "url": with_example(&addresses, json!({ "slack": "https://slack-gov.com/api" })),
+        "clock": with_example(&json!({ "type": "number" }), 10.0),
         "webhook": { "type": "array", "items": webhook },
     }))
 }

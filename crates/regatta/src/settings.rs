@@ -10,6 +10,7 @@ use regatta_core::lane::LaneSettings;
 use regatta_core::project;
 use regatta_core::spelling;
 use regatta_engine::prices::{self, ModelPrice};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::output::{CommandError, command_error};
@@ -98,15 +99,24 @@ pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, 
     let Some(validation) = table.get("validation") else {
         return Ok(regatta_engine::CheckSettings::default());
     };
-    let validation: ValidationSection = validation
-        .clone()
-        .try_into()
-        .map_err(|error| error.message().to_owned())?;
+    let validation: ValidationSection = parse_value(validation)?;
     let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
     Ok(regatta_engine::CheckSettings {
         commands: validation.commands,
         timeout_ms,
     })
+}
+
+/// Parses settings that were already read as a table.
+///
+/// They are parsed from text again. The program would otherwise contain the code that reads the
+/// settings from a table in addition to the code that reads them from text.
+fn parse_value<T: DeserializeOwned>(value: &toml::Value) -> Result<T, String> {
+    let Some(table) = value.as_table() else {
+        return Err(format!("expected a table, found {}", value.type_str()));
+    };
+    let text = toml::to_string(table).map_err(|error| error.to_string())?;
+    toml::from_str(&text).map_err(|error| error.message().to_owned())
 }
 
 /// Reads a settings file. Returns `None` if the file does not exist.
@@ -205,16 +215,17 @@ pub(crate) fn load_bridges() -> config::BridgeSettings {
             };
         }
     };
-    let agents = file.agents.into_iter().map(|(name, entry)| {
-        let entry = entry
-            .try_into::<config::AgentEntry>()
-            .map_err(|error| error.message().to_owned());
-        (name, entry)
-    });
-    let config = file
-        .bridges
-        .try_into::<config::BridgesConfig>()
-        .map_err(|error| error.message().to_owned());
+    bridge_settings(file)
+}
+
+/// Parses the sections `agents` and `bridges` of the user's own settings file. Returns mistakes as
+/// part of the result.
+pub(crate) fn bridge_settings(file: SettingsFile) -> config::BridgeSettings {
+    let agents = file
+        .agents
+        .into_iter()
+        .map(|(name, entry)| (name, parse_value::<config::AgentEntry>(&entry)));
+    let config = parse_value::<config::BridgesConfig>(&file.bridges.into());
     config::BridgeSettings {
         agents: agents.collect(),
         config,
@@ -357,16 +368,16 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
     for (_, _, table) in read_layers(repo)?.into_iter().rev() {
         merge_tables(&mut merged, table);
     }
-    let file: SettingsFile = merged.try_into().map_err(|error: toml::de::Error| {
+    let file: SettingsFile = parse_value(&merged.into()).map_err(|message| {
         command_error(
             "bad_config",
-            error.to_string(),
+            message,
             "see where each setting comes from: regatta config show --origin",
         )
     })?;
-    let mut landing = file.landing;
+    let mut settings = project_settings_from(file)?;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
-        landing.checkout = match checkout.as_str() {
+        settings.landing.checkout = match checkout.as_str() {
             "skip" => project::CheckoutPolicy::Skip,
             "update" | "" => project::CheckoutPolicy::Update,
             other => {
@@ -378,6 +389,14 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
             }
         };
     }
+    Ok(settings)
+}
+
+/// Returns the settings of a project that a settings file contains, or an error if their values
+/// cannot be used.
+pub(crate) fn project_settings_from(
+    file: SettingsFile,
+) -> Result<project::ProjectSettings, CommandError> {
     if let Some(quiet) = file
         .notify
         .quiet
@@ -391,7 +410,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         ));
     }
     Ok(project::ProjectSettings {
-        landing,
+        landing: file.landing,
         workspace: file.workspace,
         run: file.run,
         knowledge: file.knowledge,
@@ -516,4 +535,32 @@ fn merge_tables(under: &mut toml::Table, over: toml::Table) {
 /// milliseconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     project::Millis::parse(text).map(project::Millis::ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A mistake in one agent or in the section of checks is reported with its key, and does not
+    /// concern the other sections.
+    #[test]
+    fn mistakes_in_sections_that_are_parsed_later_are_named() {
+        let text = "[agents]\nann = 3\n[agents.bob]\ncommand = \"goose acp\"\n[agents.eve]\nx = 1";
+        let file: SettingsFile = toml::from_str(text).expect("the sections are parsed later");
+        let settings = bridge_settings(file);
+        let agents: Vec<_> = settings
+            .agents
+            .into_iter()
+            .map(|(_, agent)| agent)
+            .collect();
+        assert_eq!(agents[0], Err("expected a table, found integer".into()));
+        assert!(agents[1].is_ok());
+        let error = agents[2].as_ref().expect_err("x is no key");
+        assert!(error.starts_with("unknown field `x`, expected"), "{error}");
+
+        let checks = parse_checks("[validation]\ncommands = 3").expect_err("a list is needed");
+        assert!(checks.contains("invalid type: integer `3`"), "{checks}");
+        let checks = parse_checks("validation = 3").expect_err("a table is needed");
+        assert_eq!(checks, "expected a table, found integer");
+    }
 }

@@ -1,98 +1,152 @@
 //! Tests that `docs/settings.md` lists exactly the keys that settings, plan and team files may
-//! have.
+//! have, and that the program reads the examples of `regatta.toml` on the page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::team::{TeamEnvironment, TeamMember};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::settings::{SettingsFile, duration_ms};
+use crate::settings::{
+    SettingsFile, bridge_settings, duration_ms, project_settings_from, read_file,
+};
 
 const SETTINGS_PAGE: &str = include_str!("../../../docs/settings.md");
 
 /// Fields whose inner keys another page of the documentation describes.
 const FIELDS_ON_OTHER_PAGES: [&str; 2] = ["task[].script", "environments.NAME.keys"];
 
-/// Returns the keys that a section of `docs/settings.md` lists, with the default of each.
-fn keys_on_page(part: &str) -> BTreeMap<String, String> {
-    let part = SETTINGS_PAGE
+/// Another spelling of a word. The page lists only the usual spelling.
+const OTHER_SPELLINGS: [&str; 1] = ["last_active"];
+
+/// A row of a table of `docs/settings.md`, without its key.
+struct PageRow {
+    /// The line of the page.
+    line: &'static str,
+    kind: &'static str,
+    default: &'static str,
+    /// The example as the page shows it. Only the tables of `regatta.toml` have examples.
+    example: &'static str,
+}
+
+/// Returns the rows of a section of `docs/settings.md`, by key.
+fn rows_on_page(section: &str) -> BTreeMap<&'static str, PageRow> {
+    let text = SETTINGS_PAGE
         .split("\n## ")
-        .find(|text| text.starts_with(part))
-        .unwrap_or_else(|| panic!("no part {part}"));
-    let rows = part.lines().filter_map(|line| line.strip_prefix("| `"));
-    let mut found = BTreeMap::new();
-    for row in rows {
-        let (key, rest) = row.split_once("` |").unwrap_or_else(|| panic!("{row}"));
-        let cells: Vec<&str> = rest.split(" | ").collect();
+        .find(|text| text.starts_with(section))
+        .unwrap_or_else(|| panic!("no section {section}"));
+    let mut rows = BTreeMap::new();
+    for line in text.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line
+            .trim_matches('|')
+            .split(" | ")
+            .map(|cell| cell.trim())
+            .collect();
+        let (key, kind, default, example) = match cells[..] {
+            [key, kind, default, example, _] if section == "regatta.toml" => {
+                (key, kind, default, example)
+            }
+            [key, kind, default, _] if section != "regatta.toml" => (key, kind, default, ""),
+            _ => panic!("a cell is missing or superfluous: {line}"),
+        };
+        let key = key.trim_matches('`');
         assert!(
-            cells.len() == 3 && cells.iter().all(|cell| !cell.trim().is_empty()),
+            !kind.is_empty() && !default.is_empty(),
             "{key} lacks a cell"
         );
-        assert_eq!(
-            found.insert(key.to_owned(), cells[1].trim().to_owned()),
-            None,
-            "{key} appears twice"
-        );
+        let row = PageRow {
+            line,
+            kind,
+            default,
+            example,
+        };
+        assert!(rows.insert(key, row).is_none(), "{key} appears twice");
     }
-    found
+    rows
 }
 
-/// Adds the names of all values in a JSON Schema to `keys`, and the names of the tables and lists
-/// that contain them to `ways`.
-fn collect_keys(
-    root: &Value,
-    schema: &Value,
-    path: &str,
-    keys: &mut BTreeSet<String>,
-    ways: &mut BTreeSet<String>,
-) {
-    if let Some(name) = schema["$ref"].as_str() {
-        let target = root
-            .pointer(name.trim_start_matches('#'))
-            .unwrap_or_else(|| panic!("{name}"));
-        return collect_keys(root, target, path, keys, ways);
-    }
-    let join = |name: &str| {
-        if path.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{path}.{name}")
-        }
-    };
-    let choices = ["anyOf", "oneOf", "allOf"]
-        .iter()
-        .filter_map(|word| schema[*word].as_array())
-        .flatten();
-    let mut inner: Vec<(&Value, String)> =
-        choices.map(|choice| (choice, path.to_owned())).collect();
-    if let Some(fields) = schema["properties"].as_object() {
-        inner.extend(fields.iter().map(|(name, field)| (field, join(name))));
-    }
-    if schema["items"].is_object() {
-        inner.push((&schema["items"], format!("{path}[]")));
-    }
-    if schema["additionalProperties"].is_object() {
-        inner.push((&schema["additionalProperties"], join("NAME")));
-    }
-    ways.insert(path.to_owned());
-    let is_field = |word: &str| !word.ends_with("[]") && !word.ends_with(".NAME");
-    if inner.is_empty() || FIELDS_ON_OTHER_PAGES.contains(&path) {
-        let key = path.strip_suffix("[]").unwrap_or(path);
-        let key = key.strip_suffix(".NAME").unwrap_or(key);
-        if is_field(key) && !key.is_empty() {
-            keys.insert(key.to_owned());
-        }
-        return;
-    }
-    inner
-        .into_iter()
-        .for_each(|(schema, path)| collect_keys(root, schema, &path, keys, ways));
+/// The keys that a JSON Schema describes.
+#[derive(Default)]
+struct SchemaKeys {
+    /// Keys of values.
+    keys: BTreeSet<String>,
+    /// Keys of the tables and lists that contain values.
+    containers: BTreeSet<String>,
+    /// The example of each key that has one.
+    examples: BTreeMap<String, Value>,
+    /// The words that a key may be set to, if it is a choice of words.
+    words: BTreeMap<String, BTreeSet<String>>,
 }
 
-fn assert_same_keys(part: &str, schema: &Value) {
-    let (mut keys, mut ways) = (BTreeSet::new(), BTreeSet::new());
-    collect_keys(schema, schema, "", &mut keys, &mut ways);
-    let page = keys_on_page(part);
+impl SchemaKeys {
+    fn from_schema(schema: &Value) -> SchemaKeys {
+        let mut found = SchemaKeys::default();
+        found.collect(schema, schema, "");
+        found
+    }
+
+    /// Adds the keys of `schema`, which describes the value at `path`.
+    fn collect(&mut self, root: &Value, schema: &Value, path: &str) {
+        if let Some(example) = schema["examples"].get(0) {
+            self.examples.insert(path.to_owned(), example.clone());
+        }
+        let words = schema["enum"].as_array().into_iter().flatten();
+        for word in words.chain(schema.get("const")).filter_map(Value::as_str) {
+            let words = self.words.entry(path.to_owned()).or_default();
+            words.insert(word.to_owned());
+        }
+        if let Some(name) = schema["$ref"].as_str() {
+            let target = root
+                .pointer(name.trim_start_matches('#'))
+                .unwrap_or_else(|| panic!("{name}"));
+            return self.collect(root, target, path);
+        }
+        let join = |name: &str| {
+            if path.is_empty() {
+                name.to_owned()
+            } else {
+                format!("{path}.{name}")
+            }
+        };
+        let choices = ["anyOf", "oneOf", "allOf"]
+            .iter()
+            .filter_map(|word| schema[*word].as_array())
+            .flatten();
+        let mut inner: Vec<(&Value, String)> =
+            choices.map(|choice| (choice, path.to_owned())).collect();
+        if let Some(fields) = schema["properties"].as_object() {
+            inner.extend(fields.iter().map(|(name, field)| (field, join(name))));
+        }
+        if schema["items"].is_object() {
+            inner.push((&schema["items"], format!("{path}[]")));
+        }
+        if schema["additionalProperties"].is_object() {
+            inner.push((&schema["additionalProperties"], join("NAME")));
+        }
+        self.containers.insert(path.to_owned());
+        let is_field = |word: &str| !word.ends_with("[]") && !word.ends_with(".NAME");
+        if inner.is_empty() || FIELDS_ON_OTHER_PAGES.contains(&path) {
+            let key = path.strip_suffix("[]").unwrap_or(path);
+            let key = key.strip_suffix(".NAME").unwrap_or(key);
+            if is_field(key) && !key.is_empty() {
+                self.keys.insert(key.to_owned());
+            }
+            return;
+        }
+        for (schema, path) in inner {
+            self.collect(root, schema, &path);
+        }
+    }
+}
+
+fn settings_keys() -> SchemaKeys {
+    SchemaKeys::from_schema(&crate::schema::schema_by_name("config").unwrap())
+}
+
+fn assert_same_keys(section: &str, schema: &Value) {
+    let SchemaKeys {
+        keys, containers, ..
+    } = SchemaKeys::from_schema(schema);
+    let page = rows_on_page(section);
     // The page may list the key of a list or the keys of its items; both count as described.
     let plain = |key: &str| key.replace("[]", "");
     let is_described = |key: &String| {
@@ -102,15 +156,15 @@ fn assert_same_keys(part: &str, schema: &Value) {
     let missing: Vec<&String> = keys.iter().filter(|key| !is_described(key)).collect();
     assert!(
         missing.is_empty(),
-        "docs/settings.md, {part}, lacks {missing:?}"
+        "docs/settings.md, {section}, lacks {missing:?}"
     );
-    let invented: Vec<&String> = page
+    let invented: Vec<_> = page
         .keys()
-        .filter(|key| !keys.contains(*key) && !ways.contains(*key))
+        .filter(|key| !keys.contains(**key) && !containers.contains(**key))
         .collect();
     assert!(
         invented.is_empty(),
-        "docs/settings.md, {part}, has keys that do not exist: {invented:?}"
+        "docs/settings.md, {section}, has keys that do not exist: {invented:?}"
     );
 }
 
@@ -132,7 +186,7 @@ fn the_page_has_every_field_of_a_plan() {
 
 #[test]
 fn the_page_has_every_field_of_a_team_file() {
-    let page = keys_on_page("Team files");
+    let page = rows_on_page("Team files");
     let members = TeamMember::FIELDS
         .iter()
         .map(|field| format!("member[].{field}"));
@@ -145,7 +199,12 @@ fn the_page_has_every_field_of_a_team_file() {
         .chain(members)
         .chain(environments)
         .collect();
-    assert_eq!(page.keys().cloned().collect::<BTreeSet<_>>(), all);
+    assert_eq!(
+        page.keys()
+            .map(|key| (*key).to_owned())
+            .collect::<BTreeSet<_>>(),
+        all
+    );
     let described = |table: &str| {
         page.keys()
             .any(|key| key.split(['.', '[']).next() == Some(table))
@@ -157,29 +216,196 @@ fn the_page_has_every_field_of_a_team_file() {
     );
 }
 
+/// Parses a cell such as `"10m"` in backticks. Returns `None` if the cell is prose or the name of
+/// another setting.
+fn parse_cell(cell: &str) -> Option<Value> {
+    let written = cell.strip_prefix('`')?.strip_suffix('`')?;
+    let is_name = |c: char| c.is_ascii_lowercase() || "_.".contains(c);
+    let is_setting = !["true", "false"].contains(&written) && written.chars().all(is_name);
+    if written.contains('`') || is_setting {
+        return None;
+    }
+    let table: toml::Table =
+        toml::from_str(&format!("x = {written}")).unwrap_or_else(|error| panic!("{cell}: {error}"));
+    Some(serde_json::to_value(&table["x"]).unwrap())
+}
+
+/// Returns true if two values are equal, or are the same duration in different units.
+fn is_same_setting(left: &Value, right: &Value) -> bool {
+    let ms = |value: &Value| value.as_str().and_then(|text| duration_ms(text).ok());
+    left == right || ms(left).is_some_and(|left| ms(right) == Some(left))
+}
+
 /// Each default that `docs/settings.md` shows is the default in the program.
 #[test]
 fn the_defaults_on_the_page_are_those_of_the_program() {
     let file = serde_json::to_value(SettingsFile::default()).unwrap();
     let mut compared = 0;
-    for (key, default) in keys_on_page("regatta.toml") {
-        let written = default
-            .strip_prefix('`')
-            .and_then(|key| key.strip_suffix('`'))
-            .filter(|text| !text.contains('`'));
+    for (key, row) in rows_on_page("regatta.toml") {
         let own = file
             .pointer(&format!("/{}", key.replace('.', "/")))
             .filter(|value| !value.is_null());
-        let (Some(written), Some(own)) = (written, own) else {
+        let (Some(written), Some(own)) = (parse_cell(row.default), own) else {
             continue;
         };
-        let table: toml::Table = toml::from_str(&format!("x = {written}"))
-            .unwrap_or_else(|error| panic!("{key}: {error}"));
-        let page = serde_json::to_value(&table["x"]).unwrap();
-        let span = |value: &Value| value.as_str().and_then(|text| duration_ms(text).ok());
-        let is_same = page == *own || span(&page).is_some_and(|page| span(own) == Some(page));
-        assert!(is_same, "{key} is {own} and not {written}");
+        assert!(
+            is_same_setting(&written, own),
+            "{key} is {own} and not {written}"
+        );
         compared += 1;
     }
     assert!(compared > 30, "only {compared} defaults were compared");
+}
+
+/// The type of a setting that is a choice lists every word.
+#[test]
+fn the_types_on_the_page_list_every_word_of_a_choice() {
+    let mut words_by_key = settings_keys().words;
+    let mut compared = 0;
+    for (key, row) in rows_on_page("regatta.toml") {
+        let quoted: BTreeSet<String> = row
+            .kind
+            .split('"')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
+        let Some(words) = words_by_key.get_mut(key).filter(|_| !quoted.is_empty()) else {
+            continue;
+        };
+        words.retain(|word| !OTHER_SPELLINGS.contains(&word.as_str()));
+        assert_eq!(quoted, *words, "docs/settings.md, the type of {key}");
+        compared += 1;
+    }
+    assert!(compared > 15, "only {compared} types were compared");
+}
+
+/// Formats a value as a settings file has it.
+fn to_toml(value: &Value) -> String {
+    let value: toml::Value = serde_json::from_value(value.clone()).unwrap();
+    value.to_string()
+}
+
+/// The page shows the example that the schema has. `UPDATE_GOLDEN=1` writes the examples into the
+/// page.
+#[test]
+fn the_examples_on_the_page_are_those_of_the_schema() {
+    let examples = settings_keys().examples;
+    let mut page = SETTINGS_PAGE.to_owned();
+    for (key, row) in rows_on_page("regatta.toml") {
+        let example = examples
+            .get(key)
+            .unwrap_or_else(|| panic!("the schema has no example for {key}"));
+        let cell = format!("`{}`", to_toml(example));
+        let mut cells: Vec<&str> = row.line.split(" | ").collect();
+        cells[3] = &cell;
+        page = page.replace(row.line, &cells.join(" | "));
+    }
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md"),
+            &page,
+        )
+        .unwrap();
+    }
+    assert!(
+        page == SETTINGS_PAGE,
+        "docs/settings.md has outdated examples; run UPDATE_GOLDEN=1 cargo test -p regatta \
+        --bin regatta settings_page"
+    );
+}
+
+/// The name that stands for `NAME` in a key of a table.
+const EXAMPLE_NAME: &str = "goose";
+
+/// Sets a key such as `bridges.map[].slack` in a table. Creates the tables and lists on the way.
+fn set_key(table: &mut Value, key: &str, value: Value) {
+    let mut place = table;
+    for part in key.split('.') {
+        let name = if part == "NAME" { EXAMPLE_NAME } else { part };
+        place = match name.strip_suffix("[]") {
+            Some(list) => {
+                if place[list].is_null() {
+                    place[list] = json!([{}]);
+                }
+                &mut place[list][0]
+            }
+            None => &mut place[name],
+        };
+    }
+    *place = value;
+}
+
+/// Returns the value of a key such as `bridges.map[].slack`, or null.
+fn value_of_key(table: &Value, key: &str) -> Value {
+    let pointer = key.replace("[]", ".0").replace("NAME", EXAMPLE_NAME);
+    let pointer = format!("/{}", pointer.replace('.', "/"));
+    table.pointer(&pointer).cloned().unwrap_or_default()
+}
+
+/// Reads a settings file as the program does, including the sections of bridges. Returns its
+/// settings, including the defaults.
+fn read_settings(text: &str) -> Value {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("regatta.toml");
+    std::fs::write(&path, text).unwrap();
+    let file = read_file(&path)
+        .unwrap_or_else(|error| panic!("{text}: {}", error.message()))
+        .unwrap();
+    project_settings_from(file.clone())
+        .unwrap_or_else(|error| panic!("{text}: {}", error.message()));
+    assert!(file.price.iter().all(|price| price.is_valid()), "{text}");
+    let mut settings = serde_json::to_value(&file).unwrap();
+    let bridges = bridge_settings(file);
+    let config = bridges
+        .config
+        .unwrap_or_else(|error| panic!("{text}: {error}"));
+    settings["bridges"] = serde_json::to_value(config).unwrap();
+    for (name, agent) in bridges.agents {
+        let agent = agent.unwrap_or_else(|error| panic!("{text}: {error}"));
+        settings["agents"][name] = serde_json::to_value(agent).unwrap();
+    }
+    settings
+}
+
+/// The program reads each example, and the setting then has the example's value, which is not the
+/// default.
+#[test]
+fn every_example_sets_its_key_to_a_value_other_than_the_default() {
+    let examples = settings_keys().examples;
+    let page = rows_on_page("regatta.toml");
+    let defaults = read_settings("");
+    for (key, row) in &page {
+        let parent = |key: &str| key.rsplit_once('.').map(|(parent, _)| parent.to_owned());
+        let mut table = json!({});
+        let required = page
+            .iter()
+            .filter(|(other, row)| row.default == "required" && parent(other) == parent(key));
+        for (other, _) in required {
+            set_key(&mut table, other, examples[*other].clone());
+        }
+        set_key(&mut table, key, examples[*key].clone());
+
+        let table: toml::Table = serde_json::from_value(table).unwrap();
+        let text = toml::to_string(&table).unwrap();
+        let value = value_of_key(&read_settings(&text), key);
+        let written = parse_cell(row.example).unwrap_or_else(|| panic!("{key} has no example"));
+        // The rule of a lane may be written as one word, and is then read as a table.
+        let value = match *key {
+            "lanes.policy" => json!({ EXAMPLE_NAME: value[EXAMPLE_NAME]["lane"] }),
+            _ => value,
+        };
+        assert!(
+            is_same_setting(&value, &written),
+            "{key} is {value} and not {written}:\n{text}"
+        );
+        let documented_default = parse_cell(row.default).unwrap_or_default();
+        for default in [documented_default, value_of_key(&defaults, key)] {
+            assert!(
+                !is_same_setting(&value, &default),
+                "{key}: {value} is the default"
+            );
+        }
+    }
+    assert!(page.len() > 100, "only {} examples were read", page.len());
 }

@@ -38,7 +38,7 @@ pub struct AttachmentView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub hook: Hook,
     pub running: u32,
 }

@@ -67,7 +67,7 @@ pub struct GuideView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub mission: Mission,
     pub running: bool,
     pub outlook: MissionOutlook,

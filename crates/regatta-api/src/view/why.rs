@@ -113,7 +113,7 @@ fn candidate_agents<'a>(
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentWhyView {
-    #[serde(flatten)]
+    #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub agent: AgentView,
     /// The reasons why the agent gets no more work. The first reason is the decisive one.
     pub waits: Vec<WaitReason>,

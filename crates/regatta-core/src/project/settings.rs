@@ -44,13 +44,16 @@ pub struct NotifySettings {
     /// Shell command to run for each notification. The environment variable REGATTA_NOTICE has the
     /// notification as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(example = &"./scripts/notify"))]
     pub command: Option<String>,
     /// Set to show notifications on the desktop.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[cfg_attr(feature = "schema", schemars(example = true))]
     pub desktop: bool,
     /// Hours without notifications, such as 22:00-07:00. Notifications from that time are sent when
     /// the hours end.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(example = &"22:00-07:00"))]
     pub quiet: Option<String>,
 }
 
@@ -152,43 +155,60 @@ pub enum UnansweredPolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LandingSettings {
+    #[cfg_attr(feature = "schema", schemars(example = CheckoutPolicy::Skip))]
     pub checkout: CheckoutPolicy,
+    #[cfg_attr(feature = "schema", schemars(example = CommitStyle::Rebase))]
     pub style: CommitStyle,
+    #[cfg_attr(feature = "schema", schemars(example = QueueMode::Serial))]
     pub mode: QueueMode,
     /// The commits that are tested: every commit that is merged, or only the last commit of each
     /// batch.
+    #[cfg_attr(feature = "schema", schemars(example = VerifyMode::Tip))]
     pub verify: VerifyMode,
     /// Number of trial merges that are tested at the same time. If omitted, the number depends on
     /// the machine: one for each two cores and two gibibytes of memory, at least two with more than
     /// one core, at most eight.
+    #[cfg_attr(feature = "schema", schemars(example = 4))]
     pub slots: Option<u32>,
     /// With `verify = "tip"`, the number of finished tasks that are tested together. If omitted,
     /// the number is computed from how often tests failed recently.
+    #[cfg_attr(feature = "schema", schemars(example = 6))]
     pub batch: Option<u32>,
+    #[cfg_attr(feature = "schema", schemars(example = ReviewPolicy::Human))]
     pub review: ReviewPolicy,
     /// Agent that reviews finished work, with `review = "agent"`. If omitted, another agent of the
     /// mission.
+    #[cfg_attr(feature = "schema", schemars(example = &"codex"))]
     pub reviewer: Option<AgentName>,
     /// Paths to which only a person may approve changes, in addition to the built-in paths.
+    #[cfg_attr(feature = "schema", schemars(example = ["migrations/**"]))]
     pub protected: Vec<PathPattern>,
+    #[cfg_attr(feature = "schema", schemars(example = ConflictPolicy::Ownership))]
     pub on_conflict: ConflictPolicy,
     /// Treatment of work whose agent did not wait for the answer to its question.
+    #[cfg_attr(feature = "schema", schemars(example = UnansweredPolicy::Land))]
     pub unanswered: UnansweredPolicy,
     /// Remote to which the trunk is pushed after work has landed, such as `origin`; no push if
     /// omitted.
+    #[cfg_attr(feature = "schema", schemars(example = &"origin"))]
     pub push: Option<String>,
     /// Commands to run each time work has landed.
+    #[cfg_attr(feature = "schema", schemars(example = ["make preview"]))]
     pub after: Vec<String>,
     /// Command that publishes a release, to run after features or fixes have landed; no release if
     /// omitted.
+    #[cfg_attr(feature = "schema", schemars(example = &"make release"))]
     pub release: Option<String>,
     /// Maximum time for which an agent waits for the claim on the trunk before it takes other work.
+    #[cfg_attr(feature = "schema", schemars(example = &"90s"))]
     pub merge_timeout: Millis,
     /// Maximum time for which somebody who claimed the trunk with a command may hold this claim,
     /// including renewals.
+    #[cfg_attr(feature = "schema", schemars(example = &"20m"))]
     pub max_hold: Millis,
     /// Interval at which unfinished work is trial-merged to warn of conflicts early; 0 means never.
     #[serde(rename = "radar")]
+    #[cfg_attr(feature = "schema", schemars(example = &"1m"))]
     pub collision_scan_interval: Millis,
 }
 
@@ -223,22 +243,30 @@ impl Default for LandingSettings {
 pub struct WorkspaceSettings {
     /// Files that git does not track and that are copied from the user's checkout into each
     /// workspace.
+    #[cfg_attr(feature = "schema", schemars(example = [".env"]))]
     pub copy: Vec<PathPattern>,
     /// Commands that run in each new workspace before the agent starts.
+    #[cfg_attr(feature = "schema", schemars(example = ["npm ci"]))]
     pub setup: Vec<String>,
     /// Maximum duration of each setup command.
+    #[cfg_attr(feature = "schema", schemars(example = &"15m"))]
     pub setup_timeout: Millis,
     /// Number of network ports reserved for each attempt. The agent finds them in the environment
     /// variables `REGATTA_PORT_0`, `REGATTA_PORT_1` and so on.
+    #[cfg_attr(feature = "schema", schemars(example = 2))]
     pub ports: u32,
     /// First and last network port that may be reserved for attempts.
+    #[cfg_attr(feature = "schema", schemars(example = [41000, 41999]))]
     pub port_range: (u16, u16),
     /// Directories that a workspace contains; empty means all.
+    #[cfg_attr(feature = "schema", schemars(example = ["src", "tests"]))]
     pub sparse: Vec<String>,
     /// Maximum size of all workspaces of the project in mebibytes; unlimited if omitted.
+    #[cfg_attr(feature = "schema", schemars(example = 20000))]
     pub disk_mb: Option<u64>,
     /// Number of workspaces that are kept after their attempt, so that later attempts can reuse
     /// them.
+    #[cfg_attr(feature = "schema", schemars(example = 2))]
     pub pool: u32,
 }
 
@@ -301,35 +329,51 @@ pub enum NotNeededPolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSettings {
+    #[cfg_attr(feature = "schema", schemars(example = 8))]
     pub max_workers: Option<u32>,
+    #[cfg_attr(feature = "schema", schemars(example = ["claude", "codex"]))]
     pub agents: Option<Vec<String>>,
+    #[cfg_attr(feature = "schema", schemars(example = StartMode::Waves))]
     pub mode: Option<StartMode>,
     /// Grouping of the work into commits of the trunk: one for each task, or one for each wave
     /// (tasks that can run at the same time).
+    #[cfg_attr(feature = "schema", schemars(example = CommitGrouping::Wave))]
     pub commits: Option<CommitGrouping>,
     /// Files that are generated from other files, such as lock files. Two tasks whose files lead to
     /// the same generated file do not run at the same time.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend("examples" = [[{ "file": "Cargo.lock", "from": ["**/Cargo.toml"] }]]))
+    )]
     pub derived: Vec<DerivedFile>,
     /// Directories whose tasks must run one after the other, in addition to the detected
     /// directories. `!PATH` exempts a detected directory.
+    #[cfg_attr(feature = "schema", schemars(example = ["internal/db"]))]
     pub serial_packages: Vec<String>,
+    #[cfg_attr(feature = "schema", schemars(example = EscapePolicy::Block))]
     pub on_scope_escape: EscapePolicy,
     /// Outcome of a task whose agent reports that no change is needed.
+    #[cfg_attr(feature = "schema", schemars(example = NotNeededPolicy::Ask))]
     pub not_needed: NotNeededPolicy,
     /// Set if new test files must be named as is usual in their language.
+    #[cfg_attr(feature = "schema", schemars(example = false))]
     pub test_names: bool,
     /// Directory, relative to the checkout, in which the results of tasks are written as files.
     /// Regatta writes one more file next to this directory. That file lists the changes of tasks to
     /// files that they may not change.
+    #[cfg_attr(feature = "schema", schemars(example = &"build/results"))]
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
+    #[cfg_attr(feature = "schema", schemars(example = 2))]
     pub attempts: u32,
     /// Sandbox in which setup commands and checks run. If omitted, `workspace` if the machine
     /// supports it.
+    #[cfg_attr(feature = "schema", schemars(example = SandboxLevel::Strict))]
     pub sandbox: Option<SandboxLevel>,
     /// Sandbox for a task's ratchet (a command that runs after the checks and must also accept the
     /// work). If omitted, the ratchet runs without a sandbox, because it may send results to
     /// outside services.
+    #[cfg_attr(feature = "schema", schemars(example = SandboxLevel::Workspace))]
     pub ratchet_sandbox: Option<SandboxLevel>,
 }
 
@@ -359,8 +403,10 @@ impl Default for RunSettings {
 #[serde(deny_unknown_fields)]
 pub struct DerivedFile {
     /// The generated file, as a pattern.
+    #[cfg_attr(feature = "schema", schemars(example = &"Cargo.lock"))]
     pub file: PathPattern,
     /// The files from which `file` is generated.
+    #[cfg_attr(feature = "schema", schemars(example = ["**/Cargo.toml"]))]
     pub from: Vec<PathPattern>,
 }
 
@@ -370,6 +416,7 @@ pub struct DerivedFile {
 #[serde(default, deny_unknown_fields)]
 pub struct KnowledgeSettings {
     /// Directories with files of facts that earlier work found out to help later tasks.
+    #[cfg_attr(feature = "schema", schemars(example = ["docs/notes"]))]
     pub paths: Vec<String>,
 }
 
@@ -388,21 +435,28 @@ impl Default for KnowledgeSettings {
 pub struct LeadSettings {
     /// Maximum number of missions that can have a lead at the same time. Further missions are
     /// queued.
+    #[cfg_attr(feature = "schema", schemars(example = 2))]
     pub max_leads: u32,
     /// Agent whose program is used for leads. If omitted, the first of `run.agents`, or else the
     /// only agent.
+    #[cfg_attr(feature = "schema", schemars(example = &"claude"))]
     pub agent: Option<AgentName>,
     /// Agents whose programs are used in turn for a lead's workers. If empty, the lead's own
     /// program is used.
+    #[cfg_attr(feature = "schema", schemars(example = ["codex"]))]
     pub workers: Vec<AgentName>,
     /// Maximum number of workers of a lead.
+    #[cfg_attr(feature = "schema", schemars(example = 6))]
     pub max_workers: u32,
     /// Maximum number of tasks that a mission may get from its lead.
+    #[cfg_attr(feature = "schema", schemars(example = 20))]
     pub max_children: u32,
     /// Interval at which a summary of a mission with a lead is posted in its channel if the mission
     /// has changed; 0 means never.
+    #[cfg_attr(feature = "schema", schemars(example = &"5m"))]
     pub checkpoint_interval: Millis,
     /// Maximum time for which a lead may work on a mission; 0 means unlimited.
+    #[cfg_attr(feature = "schema", schemars(example = &"8h"))]
     pub timeout: Millis,
 }
 
@@ -439,12 +493,16 @@ pub enum TriagePolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterSettings {
+    #[cfg_attr(feature = "schema", schemars(example = TriagePolicy::Task))]
     pub triage: TriagePolicy,
     /// Agent whose program answers questions. If omitted, the agent that is used for leads.
+    #[cfg_attr(feature = "schema", schemars(example = &"claude"))]
     pub agent: Option<AgentName>,
     /// Maximum number of questions that are answered at once.
+    #[cfg_attr(feature = "schema", schemars(example = 2))]
     pub max_answers: u32,
     /// Agents whose messages are treated as requests, like the messages of people.
+    #[cfg_attr(feature = "schema", schemars(example = ["planner"]))]
     pub from: Vec<AgentName>,
 }
 
@@ -477,16 +535,22 @@ pub enum RuleAction {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StandingRule {
+    #[cfg_attr(feature = "schema", schemars(example = &"no-panic"))]
     pub name: String,
     /// Message that explains the rule to the people and agents whose work matches it.
     #[serde(rename = "says")]
+    #[cfg_attr(feature = "schema", schemars(example = &"return an error instead of panicking"))]
     pub message: String,
     /// Types of tasks to which the rule applies; empty means all.
+    #[cfg_attr(feature = "schema", schemars(example = ["bug"]))]
     pub types: Vec<IssueType>,
     /// Files to which the rule applies; empty means all.
+    #[cfg_attr(feature = "schema", schemars(example = ["src/**"]))]
     pub files: Vec<PathPattern>,
     /// Text that a changed file must contain in an added line for the rule to match; any change if
     /// omitted.
+    #[cfg_attr(feature = "schema", schemars(example = &"panic!("))]
     pub pattern: Option<String>,
+    #[cfg_attr(feature = "schema", schemars(example = RuleAction::Block))]
     pub action: RuleAction,
 }

@@ -190,7 +190,7 @@ pub(super) async fn list_files(
 ) -> Result<Response, ProblemResponse> {
     let patch = load_patch(&shared, &authenticated, &id, params.since_review).await?;
     let summary = |file: &FileDiff| {
-        serde_json::to_value(file_summary(
+        regatta_api::json::to_value(&file_summary(
             file,
             is_outside_manifest(&patch.task, &file.path),
         ))

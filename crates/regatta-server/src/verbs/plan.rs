@@ -325,7 +325,7 @@ impl VerbHandler<'_> {
             warnings.push("there is no agent to do the work: regatta agent add".into());
         }
         let estimate = self.estimate_text(&name, task_count as u64).await?;
-        let action_input = serde_json::to_value(&start).map_err(|error| {
+        let action_input = regatta_api::json::to_value(&start).map_err(|error| {
             let what = format!("could not encode the plan's start as JSON: {error}");
             let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
             Problem::new(500, "bug", what, hint)

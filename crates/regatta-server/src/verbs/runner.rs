@@ -241,7 +241,7 @@ impl VerbHandler<'_> {
 
 fn runner_call_views(calls: Vec<RunnerCall>) -> Result<Vec<RunnerCallView>, Problem> {
     let view = |call: RunnerCall| {
-        let ask = serde_json::to_value(call.ask).map_err(|error| {
+        let ask = regatta_api::json::to_value(&call.ask).map_err(|error| {
             Problem::new(
                 500,
                 "bug",
@@ -261,5 +261,5 @@ fn parse_input<T: serde::de::DeserializeOwned>(
     verb: &str,
     value: serde_json::Value,
 ) -> Result<T, Problem> {
-    serde_json::from_value(value).map_err(|error| Problem::bad_input(verb, &error))
+    regatta_api::json::from_value(&value).map_err(|error| Problem::bad_input(verb, &error))
 }

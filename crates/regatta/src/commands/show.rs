@@ -79,7 +79,7 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
 pub(crate) fn parse_data<T: serde::de::DeserializeOwned>(
     data: serde_json::Value,
 ) -> Result<T, CommandError> {
-    serde_json::from_value(data).map_err(|error| {
+    regatta_api::json::from_value(&data).map_err(|error| {
         command_error(
             "bug",
             format!("could not read the daemon's answer: {error}"),

@@ -211,7 +211,7 @@ impl RunnerProcess {
             }
             let records = records
                 .iter()
-                .filter_map(|journal| serde_json::to_value(journal).ok())
+                .filter_map(|journal| regatta_api::json::to_value(journal).ok())
                 .collect();
             let now = bring(None, records)?;
             if now <= known {
@@ -288,5 +288,5 @@ impl RunnerProcess {
 
 fn call_answer<T: Serialize>(answer: Result<T, impl Into<SiteError>>) -> CallAnswer {
     let given = answer.map_err(Into::into)?;
-    serde_json::to_value(given).map_err(|error| error.to_string().into())
+    regatta_api::json::to_value(&given).map_err(|error| error.to_string().into())
 }

@@ -410,7 +410,7 @@ impl RunnerProcess {
     }
 
     fn on_call(self: &Arc<Self>, call: RunnerCallView) {
-        let call = match serde_json::from_value(call.ask) {
+        let call = match regatta_api::json::from_value(&call.ask) {
             Ok(ask) => remote_site::RunnerCall { id: call.id, ask },
             Err(error) => {
                 let reason = format!(

@@ -141,7 +141,7 @@ impl<'a> RelaySink<'a> {
     /// supervision reports everything again from the journal (the record of the program's input and
     /// output).
     fn send_report(&self, report: SessionEvents) {
-        let Ok(report) = serde_json::to_value(&report) else {
+        let Ok(report) = regatta_api::json::to_value(&report) else {
             return self.supervision.release();
         };
         while self.supervision.should_continue() {

@@ -477,7 +477,7 @@ impl ScreenModel {
 }
 
 fn parse_value<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
-    serde_json::from_value(value).ok()
+    regatta_api::json::from_value(&value).ok()
 }
 
 fn insert_parsed<T: serde::de::DeserializeOwned>(
