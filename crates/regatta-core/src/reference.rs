@@ -76,11 +76,9 @@ impl ReferenceKind {
             ReferenceKind::Commit if is_commit_prefix(text) => {
                 Ok(Reference::Commit(text.to_ascii_lowercase()))
             }
-            ReferenceKind::Commit => Err(BadName::new(
-                "a commit id",
-                text,
-                "use 4 to 64 hex digits",
-            )),
+            ReferenceKind::Commit => {
+                Err(BadName::new("a commit id", text, "use 4 to 64 hex digits"))
+            }
         }
     }
 }
