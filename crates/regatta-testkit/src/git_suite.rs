@@ -151,7 +151,7 @@ pub fn the_trunk_is_read_by_commit_and_by_path(world: &dyn GitHarness) {
     let all = [first.clone(), second.clone(), third.clone()];
     assert_eq!(
         git.missing_commits(repo, &second, &all).unwrap(),
-        [third.clone()]
+        std::slice::from_ref(&third)
     );
     assert_eq!(
         git.current_commit_of(repo, &first).unwrap(),
@@ -159,7 +159,7 @@ pub fn the_trunk_is_read_by_commit_and_by_path(world: &dyn GitHarness) {
     );
     assert_eq!(
         git.commits_between(repo, &first, &third).unwrap(),
-        [second.clone()]
+        std::slice::from_ref(&second)
     );
     assert_eq!(git.unreleased_commits(repo, &third).unwrap().len(), 3);
     let seen = git
@@ -530,7 +530,7 @@ pub fn collisions_name_both_attempts_or_the_trunk(world: &dyn GitHarness) {
         other_attempt: Some(A2),
         paths: vec!["a.txt".into()],
     };
-    assert_eq!(collisions(&tip(world)), [between.clone()]);
+    assert_eq!(collisions(&tip(world)), [between]);
     let newest = world.commit_as_person("a.txt", "theirs\n");
     let with_trunk = |attempt| WorkspaceCollision {
         attempt,

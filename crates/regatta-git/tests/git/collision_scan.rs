@@ -89,7 +89,7 @@ fn collisions_of_thirty_random_scenarios_equal_the_conflicts_of_merging() {
                 .trial_merge(
                     &world.repo,
                     tip,
-                    &change_of(&commit, "x"),
+                    &change_of(commit, "x"),
                     CommitStyle::Squash,
                 )
                 .unwrap()
