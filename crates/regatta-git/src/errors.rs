@@ -23,7 +23,7 @@ pub(crate) fn git_missing() -> GitError {
     )
 }
 
-/// The error for an installed git that lacks commands which Regatta needs.
+/// Returns the error for an installed git that lacks commands which Regatta needs.
 pub(crate) fn git_too_old(found: &str) -> GitError {
     git_error(
         "git_too_old",
