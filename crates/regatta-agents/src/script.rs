@@ -346,7 +346,7 @@ impl<'de> Deserialize<'de> for PermissionStep {
 /// The argument of a `fail` step: `"reason"` or `{class = "overloaded", reason = "…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailStep {
-    /// The error message of the failure, written as a text.
+    /// The short form, which is only the error message.
     Short(String),
     /// A failure as an agent's provider would report it, written as a table.
     Long {

@@ -770,7 +770,7 @@ impl PostJob {
                 tracing::debug!(%attempt, "could not read the transcript of attempt {attempt}, so the attempt's post shows no newer progress: {error}")
             }
             Err(error) => {
-                tracing::debug!(%attempt, "the task that reads the transcript of attempt {attempt} panicked, so the attempt's post shows no newer progress: {error}")
+                tracing::debug!(%attempt, "the background job that reads the transcript of attempt {attempt} panicked, so the message posted about this attempt is no longer updated: {error}")
             }
         }
         self.memory.progress = Some((attempt, progress));

@@ -291,7 +291,7 @@ struct CallLog {
 /// The kind of a line in the file of calls ([`CallLog`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEvent {
-    /// A call used a unit, and was sent immediately.
+    /// A call was within the rate limit, so it was sent immediately and counts against the limit.
     Sent,
     /// The oldest unanswered call arrived no later than the time in the line. The line is needed
     /// after a restart, because a call counts from its arrival, which may be long after the call

@@ -269,8 +269,8 @@ impl GitAdapter {
         Ok(paths)
     }
 
-    /// Returns the lines that a capture added, as one list for each part of git's patch. The parts
-    /// of the patch are in the same order as the paths in git's raw diff.
+    /// Returns the lines that a capture added, as one list for each file in git's patch. The files
+    /// are in the same order as the paths in git's raw diff.
     fn added_lines(
         &self,
         vault: &std::path::Path,

@@ -449,8 +449,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
     .collect())
 }
 
-/// Sorts the indexes by their length, shortest first. Stops counting when the difference no longer
-/// matters.
+/// Sorts the indexes by their number of entries between `low` and `high`, fewest first. Counts at
+/// most 2,000 entries of each index, because the order of longer indexes makes no difference.
 fn sort_by_length(
     db: &Connection,
     sources: Vec<IndexSource>,

@@ -38,8 +38,8 @@ pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> 
     Ok(())
 }
 
-/// Escapes the URIs of every claim (lease) on a task's files inside a JSON value. Returns whether
-/// anything changed.
+/// Searches a JSON value for claims (leases) on the files of tasks, and escapes the claims' URIs.
+/// Returns whether anything changed.
 fn escape_in(value: &mut Value) -> bool {
     match value {
         Value::Array(values) => values

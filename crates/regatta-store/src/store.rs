@@ -85,8 +85,8 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the rows of the last changes while closing the store; the next \
-                open computes these rows from the stored events: {error}"
+                "could not write the rows of the last changes while closing the store; they are \
+                computed from the stored events when the store is opened again: {error}"
             );
         }
         self.checkpointer.take();

@@ -172,8 +172,8 @@ impl DriverHarness {
                 ids.push(id.clone());
             }
         }
-        // Check that nothing is sent twice or out of order. Replay the journal to a new driver:
-        // before each recorded input, the driver's next input must be the recorded one.
+        // Check that nothing is sent twice or out of order. Replay the journal to a new driver. At
+        // each recorded line that was sent to the program, the new driver must send the same line.
         let mut fresh = new_driver(&self.setup);
         for (index, record) in self.journal.iter().enumerate() {
             let desired = self

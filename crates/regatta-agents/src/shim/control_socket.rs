@@ -1,5 +1,6 @@
-//! The supervisor's thread that receives commands for a program. Daemons send the commands over a
-//! socket. For a check, the daemon that started the check sends the commands over standard input.
+//! The supervisor's thread that receives commands for a program. A daemon sends the commands over a
+//! socket. If the program is a check, the commands come over standard input, from the daemon that
+//! started the check.
 //!
 //! The thread writes no file and so never waits for the disk. The thread can therefore receive a
 //! stop command even while the journal writer waits for the disk.

@@ -76,8 +76,8 @@ pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
     always.into_iter().chain(workspace).collect()
 }
 
-/// Returns the URIs that a landing holds without a stored claim until it ends. The agent's name is
-/// not among them, because the agent no longer runs. The landing of commits from a remote holds
+/// Returns the URIs that a landing holds until it ends, although no claim on them is stored. The URI
+/// of the agent is left out, because the agent no longer runs. The landing of commits from a remote holds
 /// nothing, because it belongs to no task's work.
 pub(crate) fn held_by_landing(board: &Board, landing: &Landing) -> Vec<Uri> {
     if landing::merged_remote(board, landing).is_some() {

@@ -11,8 +11,8 @@ use crate::task::{self, AddTask, Expects, Submission, Task};
 
 use super::{Lead, add_news, lead_of, post_about_mission, record_lead};
 
-/// Adds a task for the files that a lead changed itself in its turn, and submits the changes to the
-/// landing queue. Returns the task, or `None` if the lead changed nothing. A lead's changes cannot
+/// Adds a task for the files that a lead's own turn changed, and submits the changes to the landing
+/// queue. Returns the task, or `None` if the lead changed nothing. A lead's changes cannot
 /// reach the trunk in any other way.
 pub(crate) fn adopt_edits(
     draft: &mut Draft,

@@ -126,7 +126,7 @@ pub(super) async fn call(
     Some(call_tool(shared, context, &me, name, arguments).await)
 }
 
-/// Checks that the tool has all the given arguments, and that no required argument is missing. The
+/// Checks that the tool knows every given argument, and that no required argument is missing. The
 /// types of the arguments are checked later, by the API operation that the tool calls.
 fn check_arguments(tool: &Value, arguments: &Value) -> Result<(), Problem> {
     let (schema, name) = (

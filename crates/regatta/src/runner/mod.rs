@@ -511,7 +511,7 @@ impl RunnerProcess {
                 Err(error) => {
                     tracing::warn!(
                         "could not ask the daemon which attempts remain on this runner, so the \
-                         shutdown waits for the programs that run here instead: {error}"
+                         shutdown waits until all programs on this runner have ended: {error}"
                     );
                     self.busy_attempts().len()
                 }
