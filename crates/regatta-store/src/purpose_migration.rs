@@ -317,7 +317,7 @@ mod tests {
             }
         }
         old.pragma_update(None, "user_version", OLD_SCHEMA).unwrap();
-        for field in ["expects", "reviews", "duty", "standing", "joins"] {
+        for field in ["expects", "duty", "standing", "joins"] {
             let found: usize = TABLES
                 .iter()
                 .map(|(table, key)| {

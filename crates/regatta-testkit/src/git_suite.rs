@@ -271,8 +271,8 @@ pub fn trial_merges_stack_and_end_at_a_conflict(world: &dyn GitHarness) {
     for style in [CommitStyle::Squash, CommitStyle::Rebase, CommitStyle::Merge] {
         let merges = git.trial_merges(repo, &old, &changes, style).unwrap();
         let [
-            TrialMerge::Clean(one),
-            TrialMerge::Clean(both),
+            TrialMerge::Clean(_),
+            TrialMerge::Clean(_),
             TrialMerge::Empty,
             TrialMerge::Conflict(paths),
         ] = merges.as_slice()
@@ -280,6 +280,11 @@ pub fn trial_merges_stack_and_end_at_a_conflict(world: &dyn GitHarness) {
             panic!("{style:?}: {merges:?}");
         };
         assert_eq!(paths, &["a.txt"]);
+        // The commits of the merges are kept only if all changes merge.
+        let merges = git.trial_merges(repo, &old, &changes[..2], style).unwrap();
+        let [TrialMerge::Clean(one), TrialMerge::Clean(both)] = merges.as_slice() else {
+            panic!("{style:?}: {merges:?}");
+        };
         assert_eq!(text_at(world, one, "b.txt").as_deref(), Some("two\n"));
         assert_eq!(text_at(world, both, "a.txt").as_deref(), Some("first\n"));
         assert_eq!(text_at(world, both, "b.txt").as_deref(), Some("second\n"));

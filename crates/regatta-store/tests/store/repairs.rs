@@ -149,7 +149,7 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     fs::copy(store_file.path(), &copy).unwrap();
     assert_complete(&mut store_file.store(), &builder);
     assert_complete(&mut store_file.store(), &builder); // the repair runs only once
-    assert!(store_file.file_path("backups/before-schema-9.db").exists());
+    assert!(store_file.file_path("backups/before-schema-10.db").exists());
 
     // L1: two files are still two files, and neither is claimed twice.
     let board = store_file.store().load().unwrap().board;

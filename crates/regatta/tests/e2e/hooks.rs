@@ -663,5 +663,5 @@ fn the_router_counts_the_messages_it_handled() {
         world.run_ok(&["hook", "list"])
     );
     let list = world.run_ok(&["hook", "list"]);
-    assert!(list.contains("fired 1 times, last "), "{list}");
+    assert!(list.contains("fired 1 time, last "), "{list}");
 }

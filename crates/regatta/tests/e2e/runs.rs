@@ -565,9 +565,12 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
         waits.contains("commit, stash or move them") && waits.contains("a.txt"),
         "{waits}"
     );
+    // `status` shortens the reason and names the command that prints it whole.
+    let status = world.run_ok(&["status"]);
+    assert!(status.contains("regatta why T1"), "{status}");
     assert!(
         world
-            .run_ok(&["status"])
+            .run_ok(&["why", "T1"])
             .contains("commit, stash or move them")
     );
 

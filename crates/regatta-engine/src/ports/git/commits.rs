@@ -111,8 +111,9 @@ pub trait CommitGit: Send + Sync {
 pub trait MergeGit: Send + Sync {
     /// Merges several captures (commits of attempts' work), the first onto `tip` and each further
     /// commit onto the result before it, up to the first conflict. Returns one result for each
-    /// commit that was tried, so only the last can be a conflict. One call is faster than single
-    /// merges, because it waits for the disk only once.
+    /// commit that was tried, so only the last can be a conflict. The merged commits are stored only
+    /// if there is no conflict. One call is faster than single merges, because it waits for the disk
+    /// only once.
     fn trial_merges(
         &self,
         repo: &ProjectRepo,
