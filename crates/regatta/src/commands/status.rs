@@ -358,7 +358,9 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .filter(|nth| is_first(*nth))
         .map(|nth| others[nth])
         .collect();
-    rows.extend(firsts.iter().map(|inbox| {
+    // The number of items like this one stands behind the subject and is never cut.
+    let mut times = vec![String::new(); rows.len()];
+    for inbox in &firsts {
         let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
         let state = if inbox.kind == "failed" {
             DisplayState::Failed
@@ -370,23 +372,23 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
             .iter()
             .filter(|other| other.group_key() == inbox.group_key())
             .count();
-        let times = if alike_count > 1 {
+        times.push(if alike_count > 1 {
             format!(" × {alike_count}")
         } else {
             String::new()
-        };
-        vec![
+        });
+        rows.push(vec![
             inbox.id.clone(),
             state,
-            first_line(&inbox.subject) + &times,
+            first_line(&inbox.subject),
             agent,
             format_age(inbox.since_wall),
             first_line(&inbox.why),
-        ]
-    }));
+        ]);
+    }
     let whole: Vec<usize> = rows.iter().map(|row| ellipses(&row.concat())).collect();
-    for row in &mut rows {
-        row[2] = cut_to_width(&row[2], MAX_SUBJECT_WIDTH);
+    for (row, times) in rows.iter_mut().zip(&times) {
+        row[2] = cut_to_width(&row[2], MAX_SUBJECT_WIDTH - times.chars().count()) + times;
         row[5] = cut_to_width(&row[5], MAX_REASON_WIDTH);
     }
     // The rows of missions are indented.
