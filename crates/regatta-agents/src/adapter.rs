@@ -39,7 +39,7 @@ use crate::run_phase::{
 };
 use crate::session_loop::{self, MAX_CURSORS, SessionLoop, TranscriptCursor};
 use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
-use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol};
+use crate::{errors, journal, program_launch, reaper, run_check, run_once, shim_protocol};
 
 /// The time that a new shim (the supervisor process of a program) may take to report that its
 /// program runs. The time is long because many starts at once can make a machine very slow.
@@ -560,7 +560,7 @@ impl AgentsAdapter {
 
 impl Agents for AgentsAdapter {
     fn free_memory_mb(&self) -> Option<u64> {
-        crate::memory::free_mb()
+        crate::free_memory::free_mb()
     }
 
     fn launch_problems(
@@ -594,7 +594,7 @@ impl Agents for AgentsAdapter {
             return Err(errors::runs_elsewhere(launch.attempt));
         }
         let Some(relay) = self.relay.as_ref().filter(|_| launch.mcp.is_some()) else {
-            let (environment, started) = launch::write_launch(self, &dir, launch, None)?;
+            let (environment, started) = program_launch::write_launch(self, &dir, launch, None)?;
             return self
                 .start_shim(&dir, &environment, Stdio::null())
                 .map(|()| started);
@@ -603,7 +603,7 @@ impl Agents for AgentsAdapter {
             errors::kernel_error("open a port on 127.0.0.1 for the program", error)
         })?;
         let (environment, started) =
-            launch::write_launch(self, &dir, &prepared.launch, Some(prepared.record))?;
+            program_launch::write_launch(self, &dir, &prepared.launch, Some(prepared.record))?;
         let input = OwnedFd::from(prepared.listener).into();
         self.start_shim(&dir, &environment, input).map(|()| started)
     }

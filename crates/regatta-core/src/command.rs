@@ -26,8 +26,8 @@ use crate::refusal::Refusal;
 use crate::{
     agent, approval, attempt, bridge_health, budget, bus, claim, collision_forecast, conversation,
     hook, idempotency, inbox, intervention, isolation_breach, landing, launch, lead,
-    manifest_discovery, mission, plan_request, policy, project, provider_outage, react, router,
-    runner, schedule, scope_escape, start_gates, task, team,
+    manifest_discovery, message_router, mission, plan_request, policy, project, provider_outage,
+    react, runner, schedule, scope_escape, start_gates, task, team,
 };
 
 pub use actor::Actor;

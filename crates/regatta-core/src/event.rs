@@ -15,9 +15,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
     agent, approval, attempt, budget, bus, claim, collision_forecast, conversation, hook,
-    idempotency, inbox, intervention, isolation_breach, landing, launch, lead, limits, mission,
-    policy, project, provider_outage, router, runner, scope_escape, session_rotation, task, team,
-    thread_answers,
+    idempotency, inbox, intervention, isolation_breach, landing, launch, lead, limits,
+    message_router, mission, policy, project, provider_outage, runner, scope_escape,
+    session_rotation, task, team, thread_answers,
 };
 
 /// Declares the data types of events, with private fields and public getters.
@@ -173,8 +173,8 @@ events! {
     QueueUnpushed(landing::QueueUnpushed) "queue.unpushed" |event| event.project().to_string();
     QueuePushed(landing::QueuePushed) "queue.pushed" |event| event.project().to_string();
     MessagePosted(bus::MessagePosted) "message.posted" |event| event.message().id.to_string();
-    MessageQueued(router::MessageQueued) "message.queued" |event| event.message().id.to_string();
-    MessageHandled(router::MessageHandled) "message.handled" |event| event.message().to_string();
+    MessageQueued(message_router::MessageQueued) "message.queued" |event| event.message().id.to_string();
+    MessageHandled(message_router::MessageHandled) "message.handled" |event| event.message().to_string();
     MessageThread(thread_answers::MessageThread) "message.thread" |event| event.thread().root.to_string();
     MessageRead(bus::MessageRead) "message.read" |event| event.agent().to_string();
     HookAdded(hook::HookAdded) "hook.added" |event| event.hook().id.to_string();

@@ -89,7 +89,7 @@ pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
 pub mod conversation; // threads in outside services, and their turns
 pub mod hook; // rules that run a command or the router after a message or event
-pub mod router; // the commands in a message
+pub mod message_router; // the commands in a message
 pub mod thread_answers; // short answers in a thread, and triage of plain text
 pub mod transition; // the error of all state machines
 

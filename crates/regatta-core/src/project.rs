@@ -17,8 +17,8 @@ use crate::event::{Event, facts};
 use crate::hook;
 use crate::ids::{BranchName, Now, ProjectName};
 use crate::landing::QueueRecord;
+use crate::message_router::RouterState;
 use crate::refusal::Refusal;
-use crate::router::RouterState;
 
 pub use duration::Millis;
 pub use settings::{

@@ -17,8 +17,8 @@ use crate::ids::{LandingId, Now, TaskId};
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 use crate::{
-    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, router,
-    thread_answers,
+    approval, budget, bus, conversation, hook, landing, launch, lead, message_router, mission,
+    policy, thread_answers,
 };
 
 /// Decides the consequences of `event` and returns the effects (work such as starting a process)
@@ -53,8 +53,8 @@ pub(crate) fn react(
                 {
                     landing::on_lent_fence_expired(draft, ended.token, now)?;
                 }
-                for project in router::projects_freed(draft.board(), &ended.uris) {
-                    router::handle_waiting(draft, &project, now)?;
+                for project in message_router::projects_freed(draft.board(), &ended.uris) {
+                    message_router::handle_waiting(draft, &project, now)?;
                 }
             }
         }

@@ -45,6 +45,7 @@
 mod agent_commits;
 mod capture;
 mod case_collisions;
+mod changed_special_files;
 mod collision_scan;
 mod conflicts;
 mod disk;
@@ -65,7 +66,6 @@ mod restrict;
 mod runner_mirror;
 pub mod sample_repo;
 mod serve;
-mod special;
 mod special_files;
 mod staging;
 mod submodule_work;

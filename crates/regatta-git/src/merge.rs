@@ -18,10 +18,10 @@ use regatta_engine::ports::git::{
 };
 
 use crate::case_collisions::refuse_case_collisions;
+use crate::changed_special_files::is_covered_by;
 use crate::conflicts::{self, MergeConflicts};
 use crate::git_command::path_to_text;
 use crate::object_store::{CommitObject, ObjectStore};
-use crate::special::is_covered_by;
 use crate::tree_diff::TreeDiff;
 use crate::tree_merge::merge_by_entry;
 use crate::{GitAdapter, errors};

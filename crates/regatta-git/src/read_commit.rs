@@ -8,9 +8,9 @@ use regatta_core::landing::guard::SpecialFile;
 use regatta_engine::ports::git::{CommitGit, CommitRange, GitError, ProjectRepo};
 
 use crate::GitAdapter;
+use crate::changed_special_files::special_files;
 use crate::git_command::path_to_text;
 use crate::object_store::DIRECTORY;
-use crate::special::special_files;
 use crate::submodules::{Submodule, UserCopies};
 use crate::tree_diff::TreeDiff;
 

@@ -23,7 +23,7 @@ use crate::commit::to_sql_number;
 use crate::errors::{self, StoreFault};
 use crate::event_log;
 use crate::load::{self, decode_row};
-use crate::mark::{self, HighWaterMark};
+use crate::store_mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
 
 /// The distance between the revision (event number) of a restored store and the highest revision
@@ -166,7 +166,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
     let to_error = |cause: std::io::Error| errors::io_error("restore the store", to, &cause);
     // A mark (the file that says up to which event the store must be complete) that cannot be read
     // counts as missing and is replaced.
-    let old_mark = mark::read_mark(to).unwrap_or_default();
+    let old_mark = store_mark::read_mark(to).unwrap_or_default();
     let result = prepare_restore(from, &temporary).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
         let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
@@ -176,15 +176,15 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
         // the restored store takes its place. If the restore is interrupted in between, the old
         // store is older than the mark says, so the old store is refused until the restore is
         // repeated.
-        mark::write_mark(to, &new_mark).map_err(to_error)?;
+        store_mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
         store_files::rename_durably(&temporary, to).map_err(to_error)?;
         Ok(unreadable)
     });
     if result.is_err() {
         match &old_mark {
-            Some(mark) => mark::write_mark(to, mark).map_err(to_error)?,
-            None => store_files::remove_with_log(&mark::mark_file(to)).map_err(to_error)?,
+            Some(mark) => store_mark::write_mark(to, mark).map_err(to_error)?,
+            None => store_files::remove_with_log(&store_mark::mark_file(to)).map_err(to_error)?,
         }
         store_files::remove_with_log(&temporary)
             .map_err(|error| errors::io_error("restore the store", to, &error))?;
@@ -286,7 +286,7 @@ fn raise_revision(
     )?;
     transaction.commit()?;
     let mark = HighWaterMark {
-        store: mark::store_identity(&store)?,
+        store: store_mark::store_identity(&store)?,
         revision: meta.revision,
         log: None,
     };

@@ -29,7 +29,7 @@ use rusqlite::wal::CheckpointMode::PASSIVE;
 use rusqlite::{Connection, MAIN_DB};
 
 use crate::errors::{self, StoreFault};
-use crate::mark::{self, HighWaterMark, ReachedFile};
+use crate::store_mark::{self, HighWaterMark, ReachedFile};
 use crate::{commit, open, wal};
 
 /// The lengths of the write-ahead log, in pages, at which it is copied into the store file.
@@ -153,7 +153,7 @@ impl Checkpointer {
         let revision = commit::revisions(&connection)
             .map_err(|fault| fault.into_error("open the store", path))?
             .0;
-        let store = mark::store_identity(&connection)
+        let store = store_mark::store_identity(&connection)
             .map_err(|fault| fault.into_error("open the store", path))?;
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
@@ -376,10 +376,10 @@ impl MarkKeeper<'_> {
     }
 
     fn write_mark(&self, revision: u64, log: Option<u32>) {
-        let written = mark::store_identity(self.connection)
+        let written = store_mark::store_identity(self.connection)
             .map_err(|fault| fault.to_string())
             .and_then(|store| {
-                mark::write_mark(
+                store_mark::write_mark(
                     self.path,
                     &HighWaterMark {
                         store,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use regatta_engine::ports::store::{StoreError, UnreadableRow};
 use rusqlite::ErrorCode;
 
-use crate::mark::MarkMismatch;
 use crate::store_files;
+use crate::store_mark::MarkMismatch;
 
 /// An error inside this crate. [`StoreFault::into_error`] adds the name of the file and the
 /// operation to the message for people.

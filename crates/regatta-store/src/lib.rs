@@ -19,7 +19,6 @@ mod errors; // the error type and its messages
 mod event_log; // the table of events
 mod history; // reads everything that was ever stored
 mod load; // reads the board from its rows
-mod mark; // the file that says which revision the store must have
 mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
 mod purpose_migration; // tasks of older stores get their purpose
@@ -27,6 +26,7 @@ mod repair; // repairs data of older versions
 mod schema; // tables and migrations
 mod store; // implements the engine's interface to storage
 mod store_files; // names, modes and renames of the store's files
+mod store_mark; // the file that says which revision the store must have
 mod wal; // inspects SQLite's write-ahead log as a file
 
 pub use backup::restore;

@@ -23,7 +23,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::errors::{self, StoreFault};
 use crate::wal::{self, LogState};
-use crate::{backup, deferred_rows, mark, schema, store_files};
+use crate::{backup, deferred_rows, schema, store_files, store_mark};
 
 /// The largest size in bytes of a store that gets a `quick_check` at every open. For this size the
 /// check takes about 50 ms.
@@ -51,7 +51,9 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
         }
         // The mark (the file that says up to which event the store must be complete) proves that
         // there was a store. An empty store in its place would assign the same numbers again (D10).
-        Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
+        Ok(false) if store_mark::read_mark(path)?.is_some() => {
+            return Err(errors::store_missing(path));
+        }
         Ok(false) => create_store(path)?,
         Err(cause) => return Err(errors::io_error("open the store", path, &cause)),
     }
@@ -74,7 +76,7 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         .try_exists()
         .map_err(|cause| errors::io_error("read the store", path, &cause))?
     {
-        return if mark::read_mark(path)?.is_some() {
+        return if store_mark::read_mark(path)?.is_some() {
             Err(errors::store_missing(path))
         } else {
             Ok(())
@@ -93,7 +95,7 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         inspect_store(&connection, path)?;
         run_sqlite_check(&connection, "quick_check")?;
-        mark::verify_mark(&connection, path, log)
+        store_mark::verify_mark(&connection, path, log)
     };
     inspect().map_err(|fault| fault.into_error("read the store", path))
 }
@@ -240,7 +242,7 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
     {
         run_sqlite_check(connection, "quick_check")?;
     }
-    mark::verify_mark(connection, path, log)?;
+    store_mark::verify_mark(connection, path, log)?;
     configure(connection)?;
     back_up_and_migrate(connection, path, schema::MIGRATIONS)?;
     if schema::read_declarations(connection)? != schema::expected_declarations()? {

@@ -11,7 +11,7 @@ use crate::checkpoint::{Checkpointer, LogLimits};
 use crate::deferred_rows::{DeferralLimits, SharedWriter, StoreWriter};
 use crate::errors::{self, StoreFault};
 use crate::history::SqliteHistory;
-use crate::{backup, commit, load, mark, open};
+use crate::{backup, commit, load, open, store_mark};
 
 /// A store in one SQLite file. The store owns the only connection that writes.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ impl SqliteStore {
         limits: DeferralLimits,
     ) -> Result<SqliteStore, StoreError> {
         let mut connection = open::open_for_writing(path)?;
-        if mark::read_mark(path)?.is_none()
-            && let Err(fault) = mark::write_complete_mark(&connection, path)
+        if store_mark::read_mark(path)?.is_none()
+            && let Err(fault) = store_mark::write_complete_mark(&connection, path)
         {
             tracing::warn!(
                 "could not write the file that says up to which event the store {} must be \
@@ -95,7 +95,7 @@ impl Drop for SqliteStore {
         // written, it does not matter if closing the store copies the write-ahead log or is
         // interrupted.
         let mark_result = self.with_writer("write the mark of the store", |writer| {
-            let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
+            let mark_result = store_mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
                 // If the disk is full, the old mark (the file that says up to which event the store
                 // must be complete) stays. The old mark names the write-ahead log, so the log must

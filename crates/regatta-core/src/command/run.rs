@@ -288,7 +288,7 @@ pub(super) fn run(
         }
         Command::Post(ask) => CommandOutcome::Message(bus::post(draft, ask, request.by, now)?),
         Command::Route { project, message } => {
-            done_outcome(router::on_message(draft, &project, &message, now)?)
+            done_outcome(message_router::on_message(draft, &project, &message, now)?)
         }
         Command::PostWith { post, extra } => {
             CommandOutcome::Message(bus::post_with(draft, post, extra, request.by, now)?)

@@ -12,7 +12,7 @@ use crate::bus::{self, Message};
 use crate::command::Actor;
 use crate::ids::{ApprovalId, ConversationId, MessageId, Now};
 use crate::refusal::Refusal;
-use crate::{agent, approval, router, task};
+use crate::{agent, approval, message_router, task};
 
 use super::{
     Author, Conversation, FollowUps, HeldRequest, MAX_HELD_CONVERSATIONS, MAX_HELD_REQUESTS,
@@ -286,8 +286,8 @@ fn parse_command(text: &str) -> Option<ThreadCommand> {
     match command.as_str() {
         "stop" | "cancel" | "!stop" => Some(ThreadCommand::Stop),
         "land" | "!land" | "land it" | "merge it" => Some(ThreadCommand::Land),
-        _ => match router::parse(text, "") {
-            router::RouterCommand::PlainText(_) => None,
+        _ => match message_router::parse(text, "") {
+            message_router::RouterCommand::PlainText(_) => None,
             _ => Some(ThreadCommand::Router),
         },
     }
@@ -317,7 +317,7 @@ fn send_to_router(
     }
     let project = conversation.project.clone();
     record_change(draft, conversation, now);
-    router::on_message(draft, &project, &message, now)
+    message_router::on_message(draft, &project, &message, now)
 }
 
 /// Shows a message from Regatta's own channels in a thread, if it answers a command from that

@@ -352,7 +352,7 @@ fn send_to_router(
     now: Now,
 ) -> Result<(), Refusal> {
     match &hook.project {
-        Some(project) => crate::router::on_message(draft, project, message, now),
+        Some(project) => crate::message_router::on_message(draft, project, message, now),
         None => Ok(()),
     }
 }
