@@ -233,9 +233,9 @@ impl Ancestry {
                 // rewritten versions of these commits. Tasks that depend on the missing commits
                 // wait.
                 Err(error) => {
-                    tracing::warn!(project = %project.name, "could not find out whether the trunk \
-                        of project {} has rewritten versions of missing commits, so the tasks that \
-                        depend on these commits wait: {error}", project.name)
+                    tracing::warn!(project = %project.name, "could not search the trunk of \
+                        project {} for rewritten versions of commits that it no longer contains, \
+                        so the tasks that depend on these commits wait: {error}", project.name)
                 }
             }
         }

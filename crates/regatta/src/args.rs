@@ -90,7 +90,7 @@ Work      run        run a plan: agents do its tasks, validated commits land
 See       status     show what every agent is doing
           show       show a task, an attempt, an agent or a mission
           why        explain why a task waits now, what comes next, why it waited before
-          watch      open a live view in this terminal; answer the inbox by key
+          watch      open a live view in this terminal; press keys to answer the inbox
           graph      show which task waits for which; cost: what was spent
           replay     show a mission as it was at any revision; compare missions
           open       print an address that opens the web page, signed in
@@ -241,7 +241,7 @@ pub(crate) enum CliCommand {
     /// Explain why a task waits now, what happens next, and why the task waited before
     Why(WhyArgs),
     /// Show a live view of all agents and tasks in this terminal, and answer agents' requests by
-    /// key
+    /// pressing a key
     Watch,
     /// Draw the graph of tasks, with an arrow from each task to the tasks that wait for it
     Graph(GraphArgs),

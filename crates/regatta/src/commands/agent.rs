@@ -97,7 +97,7 @@ pub(crate) struct AgentAddArgs {
     /// Extra argument for the program; may be repeated
     #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) args: Vec<String>,
-    /// Text to add to the program's own instructions
+    /// Text to add to the built-in instructions of the agent's program
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
     /// Environment variable for the program; may be repeated; use --key for secrets

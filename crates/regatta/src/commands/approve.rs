@@ -30,7 +30,7 @@ pub(crate) struct AnswerArgs {
 pub(crate) struct AllowArgs {
     /// Request to allow, such as Q7
     pub(crate) id: ApprovalId,
-    /// Answer all identical requests of other agents too
+    /// Allow all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
     /// Later requests that get the same answer without a new question
@@ -42,7 +42,7 @@ pub(crate) struct AllowArgs {
 pub(crate) struct DenyArgs {
     /// Request to deny, such as Q7
     pub(crate) id: ApprovalId,
-    /// Answer all identical requests of other agents too
+    /// Deny all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
     /// Later requests that get the same answer without a new question

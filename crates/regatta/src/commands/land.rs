@@ -18,8 +18,8 @@ pub(crate) struct LandArgs {
     /// Task whose finished work to land
     #[arg(required_unless_present = "now")]
     pub(crate) id: Option<TaskId>,
-    /// Workspace to land at once, named by its task, attempt or path; needs your claim on the trunk
-    /// (--claim), and waits for the result
+    /// Workspace to land now, ahead of the queue, named by its task, attempt or path; give your
+    /// claim on the trunk with --claim; the command waits for the result
     #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
     pub(crate) now: Option<String>,
     /// Your claim on workspace://PROJECT/default (the trunk), such as C7

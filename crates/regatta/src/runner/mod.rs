@@ -386,7 +386,8 @@ impl RunnerProcess {
                 }
                 Err(DaemonCallError::Refused(problem)) => {
                     tracing::error!(
-                        "the daemon refused to send requests to this runner, trying again: {}",
+                        "this runner asked the daemon for requests to perform, but the daemon refused, trying \
+                         again: {}",
                         problem.message
                     );
                     std::thread::sleep(RETRY_DELAY * 10);
