@@ -158,8 +158,8 @@ facts! {
     BudgetSet { budget: Budget }
     BudgetRemoved { scope: BudgetScope }
     BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
-    /// Regatta checks at the time `wall_at` whether the attempt's running time has used up a
-    /// budget. `wall_at` is in milliseconds of Regatta's own clock (the fleet clock), and `None` if
+    /// At the time `wall_at`, Regatta checks whether the attempt's running time has used up a
+    /// budget. The time is in milliseconds of Regatta's own clock (the fleet clock), or `None` if
     /// no budget limits the time.
     AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
     /// At least 80 % of a budget are spent.

@@ -404,8 +404,8 @@ pub enum Command {
         token: u64,
         taken: Vec<u16>,
     },
-    /// An attempt's program reported an event, at this position of its journal (the file with
-    /// everything that it prints).
+    /// An attempt's program reported an event. The report names the event's position in the
+    /// program's journal (the file with everything that the program prints).
     #[serde(rename = "report_said")]
     ReportAgentEvent {
         attempt: AttemptId,
@@ -414,7 +414,8 @@ pub enum Command {
         #[serde(rename = "said")]
         event: AgentEvent,
     },
-    /// An attempt's program has been silent for this long.
+    /// An attempt's program has printed nothing for `since_ms` milliseconds. Without `since_ms`,
+    /// the program is active again.
     ReportSilent {
         attempt: AttemptId,
         token: u64,
@@ -452,7 +453,7 @@ pub enum Command {
         #[serde(rename = "found")]
         outcome: landing::MoveOutcome,
     },
-    /// The result of pushing the trunk to its remote. `trouble` is the reason if the push failed.
+    /// The result of pushing the trunk to its remote. `failure` is the reason if the push failed.
     ReportPushed {
         project: ProjectName,
         remote: String,

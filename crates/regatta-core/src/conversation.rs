@@ -163,7 +163,7 @@ pub enum ConversationLandingEnd {
 }
 
 impl ConversationLandingEnd {
-    /// Returns the commit that was to land.
+    /// Returns the commit that landed or failed to land, as it was before the landing.
     pub fn work(&self) -> &CommitId {
         match self {
             ConversationLandingEnd::Landed { work, .. }
@@ -391,7 +391,7 @@ pub enum ThreadMessageOutcome {
 pub enum ConversationCommand {
     #[serde(rename = "hear")]
     HandleMessage(ThreadMessage),
-    /// Stops the current turn, and drops the messages that wait for it to end.
+    /// Stops the current turn, and drops the messages that wait until this turn ends.
     Stop {
         conversation: ConversationId,
         by: String,
@@ -457,7 +457,7 @@ const MAX_HELD_REQUESTS: usize = 5;
 /// Maximum number of conversations that consist only of held requests, so that operators (the
 /// people who decide these requests) are not flooded.
 const MAX_HELD_CONVERSATIONS: usize = 200;
-/// Maximum size of a message, in bytes.
+/// Maximum size of a person's message in a thread, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Carries out a command about conversations and returns the answer for the caller.
@@ -570,7 +570,7 @@ fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
 }
 
 /// Records a changed conversation. Before that, updates its posts, drops old turns and posts, and
-/// sets or clears its idle deadline.
+/// sets or clears the deadline after which it counts as idle.
 pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, now: Now) {
     conversation.updated_unix_ms = now.unix_ms;
     post::restage_queued(&mut conversation);

@@ -1,5 +1,5 @@
-//! Posts: the output of a conversation for people in the thread. A post has a stage number, which
-//! rises when its content changes, and the number of the stage that was last shown.
+//! Posts: what a conversation shows to people in the thread. A post has a stage number, which rises
+//! when its content changes, and the number of the stage that was last shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +102,7 @@ pub enum ShowOutcome {
     /// the post.
     #[serde(rename = "as")]
     Visible { stage: u32, refs: Vec<String> },
-    /// The post can never be shown, for this reason.
+    /// The post can never be shown; `why` is the reason.
     Never { why: String },
 }
 
@@ -200,7 +200,8 @@ pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     }
 }
 
-/// Marks the notices "waits for earlier turns" as changed for turns that no longer wait.
+/// Marks the notice "waits for earlier turns" as changed for each turn that no longer waits, so
+/// that a bridge (the connection to the service) updates the notice.
 pub(super) fn restage_queued(conversation: &mut Conversation) {
     let queued: Vec<u64> = conversation
         .turns
@@ -232,7 +233,8 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: No
     record_change(draft, conversation, now);
 }
 
-/// Marks the post of a request as changed, because the request was answered or withdrawn.
+/// Stores the answer in the post that shows the request `approval`, and marks the post as changed,
+/// because the request was answered or withdrawn.
 pub(crate) fn on_approval_decided(
     draft: &mut Draft,
     approval: ApprovalId,
