@@ -104,8 +104,8 @@ impl DisplayState {
         }
     }
 
-    /// Returns the sign before the label, by which people can tell the states apart without
-    /// colours.
+    /// Returns the sign that is shown before the state's label, by which people can tell the states
+    /// apart without colours.
     pub fn glyph(self) -> &'static str {
         match self {
             DisplayState::Failed => "✕",
@@ -121,7 +121,7 @@ impl DisplayState {
         }
     }
 
-    /// Returns the sign for a terminal without Unicode.
+    /// Returns the sign that is shown before the state's label on a terminal without Unicode.
     pub fn ascii_glyph(self) -> &'static str {
         match self {
             DisplayState::Failed => "x",
@@ -137,7 +137,7 @@ impl DisplayState {
         }
     }
 
-    /// Returns the state's position in the order of urgency, from 0.
+    /// Returns the state's position in the order of urgency, from 0 for the most urgent state.
     pub fn rank(self) -> usize {
         self as usize
     }
@@ -224,7 +224,7 @@ pub fn status_display(task: &Task) -> ItemDisplay {
     ItemDisplay::new(state, label)
 }
 
-/// Returns the state of a past activity of a task.
+/// Returns the state in which people see a past activity of a task, such as a wait for a review.
 pub fn activity_state(activity: Activity) -> DisplayState {
     match activity {
         Activity::Working | Activity::Checking => DisplayState::Working,

@@ -32,7 +32,8 @@ pub enum HookInput<'a> {
 }
 
 impl HookInput<'_> {
-    /// Returns the description of the trigger that is recorded when the hook fires.
+    /// Returns a description of the message, event or freed claim, which is recorded when the hook
+    /// fires.
     pub fn cause(&self) -> FiringCause {
         match self {
             HookInput::Message(message) => FiringCause::Message {
@@ -96,8 +97,8 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
         return HookMatch::NotTriggered { why };
     }
     // A hook that calls the router (the part of Regatta that runs commands from messages) needs no
-    // further checks, because the router does nothing that could trigger this hook again and makes
-    // its own claim.
+    // further checks. The router does nothing that could trigger this hook again, and it makes its
+    // own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -156,7 +157,8 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             return Some(format!("the message contains {word}"));
         }
     }
-    // A hook on events may react to actions of Regatta itself, but not to the hook's own actions.
+    // No hook reacts to its own actions. Other actions of Regatta may fire a hook on events, unlike
+    // messages of Regatta.
     hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire the hook", hook.identity()))
 }
