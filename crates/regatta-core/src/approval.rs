@@ -245,7 +245,8 @@ fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reaso
 
 /// Maximum size of a question or permission request, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
-/// Maximum number of choices of a question, or of paths and addresses in a permission request.
+/// Maximum number of choices of a question, and maximum number of paths and addresses of a
+/// permission request.
 const MAX_REQUEST_ITEMS: usize = 100;
 /// Maximum size of an answer to a permission request or question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
@@ -703,7 +704,7 @@ pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Ap
     Some(&**found)
 }
 
-/// Returns the request with this id, or a refusal if there is no such request.
+/// Returns the permission request or question with this id, or a refusal if there is none.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {

@@ -106,7 +106,7 @@ pub enum AttemptCause {
 }
 
 impl AttemptCause {
-    /// Returns the cause in lower-case words for people, such as `nothing changed`.
+    /// Returns the cause in a few lower-case words for people, such as `nothing changed`.
     pub fn label(self) -> String {
         let mut words = String::new();
         for letter in format!("{self:?}").chars() {
@@ -352,7 +352,7 @@ impl Attempt {
             .map_or(self.id, |resume| resume.workspace)
     }
 
-    /// Returns whether the program could still receive a prompt that is sent now.
+    /// Returns whether the attempt's program could still receive a prompt that is sent now.
     pub fn accepts_prompts(&self) -> bool {
         self.supervised
             && self.accepts_follow_ups
@@ -411,7 +411,7 @@ facts! {
     AttemptReported { attempt: AttemptId, result: WorkResult }
 }
 
-/// The settings of a new attempt: the arguments of [`begin`].
+/// The settings of an attempt that starts: the arguments of [`begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BeginAttempt {
     pub(crate) agent: AgentName,
@@ -570,7 +570,7 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Ends an attempt at once and releases all claims and open requests that it has.
+/// Ends an attempt at once, releases its claims, and closes its unanswered permission requests.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;

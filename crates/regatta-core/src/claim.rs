@@ -569,7 +569,7 @@ pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     }
 }
 
-/// Ends a waiting request whose time has run out.
+/// Ends a request that waits for a claim and whose time has run out.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     if draft
         .board()
@@ -584,8 +584,8 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     }
 }
 
-/// Ends a waiting request because its caller disconnected. Does nothing if the request has already
-/// ended.
+/// Ends a request that waits for a claim, because its caller disconnected. Does nothing if the
+/// request has already ended.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {

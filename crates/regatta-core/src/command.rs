@@ -43,7 +43,7 @@ pub struct PlannedTask {
     pub assign: Option<AgentName>,
 }
 
-/// A request to change the board.
+/// A request that can change the board (all live state of Regatta).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[allow(
@@ -203,7 +203,8 @@ pub enum Command {
         #[serde(rename = "under")]
         lent_claim: landing::LentTrunkClaim,
     },
-    /// Sends finished work back to an agent with this text, for another attempt.
+    /// Sends finished work back to an agent for another attempt. `text` tells the agent what to
+    /// change.
     Revise {
         task: TaskId,
         text: String,

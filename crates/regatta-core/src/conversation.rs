@@ -381,7 +381,8 @@ pub enum ThreadMessageOutcome {
     },
 }
 
-/// A request to change a conversation.
+/// A request that concerns a conversation: a message in its thread, an action of a person, or a
+/// report of the bridge that shows its posts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
@@ -450,7 +451,7 @@ const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 pub(crate) const MAX_TURNS: usize = 20;
 /// Maximum number of posts that are kept with a conversation.
 pub(crate) const MAX_POSTS: usize = 40;
-/// Maximum number of messages that wait for a turn in one conversation.
+/// Maximum number of messages in one conversation that wait until earlier turns end.
 const MAX_QUEUED_PROMPTS: usize = 20;
 /// Maximum number of held requests (from people who may not ask for work) in one conversation.
 const MAX_HELD_REQUESTS: usize = 5;

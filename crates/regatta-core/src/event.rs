@@ -44,7 +44,7 @@ macro_rules! events {
         enum Kind { $(#[serde(rename = $kind)] $variant,)* }
 
         impl Kind {
-            /// Reads the data of an event of this kind.
+            /// Reads the data of a stored event of this kind.
             fn payload<'de, A: MapAccess<'de>>(self, map: &mut A) -> Result<Event, A::Error> {
                 match self { $(Kind::$variant => map.next_value().map(Event::$variant),)* }
             }

@@ -320,7 +320,7 @@ impl PatternUsers {
     }
 }
 
-/// Returns whether `one` depends on `other`, directly or indirectly.
+/// Returns whether the task `one` depends on the task `other`, directly or indirectly.
 fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
     let (mut open, mut seen) = (vec![one], BTreeSet::new());
     while let Some(next) = open.pop() {
@@ -388,7 +388,7 @@ pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     tree.folders
 }
 
-/// The tree of folders while [`folder_cells`] builds it.
+/// The tree of folders from which [`folder_cells`] computes its result.
 struct FolderTree {
     own: BTreeMap<String, Vec<FileCell>>,
     below: BTreeMap<String, BTreeSet<String>>,

@@ -1,5 +1,6 @@
-//! Hooks: rules of the user that run a command, or call the router (which runs commands from
-//! messages), when a certain message is posted, a certain event happens, or a claim becomes free.
+//! Hooks: rules of the user that react when a certain message is posted, a certain event happens,
+//! or a claim becomes free. A hook runs a command, or calls the router (which runs commands from
+//! messages).
 //!
 //! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
 //! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
@@ -574,7 +575,7 @@ pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records how a hook's command ended, and releases the claim that it held.
+/// Records how a hook's command ended, and releases the claim that the hook held for it.
 pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,

@@ -34,7 +34,7 @@ facts! {
     RequestForgotten { key: RequestKey }
 }
 
-/// The time for which an answer is kept: one day.
+/// The time for which the answer to a request is stored: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
 /// Stores the answer to a request with an idempotency key. If the client repeats the request, it

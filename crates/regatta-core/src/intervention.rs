@@ -21,7 +21,7 @@ use crate::{inbox, landing};
 /// turn.
 const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 
-/// Maximum size of a message to an agent.
+/// Maximum size of a message to an agent, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 facts! {
@@ -306,7 +306,7 @@ pub fn retry(
                 },
             )?;
         }
-        // The new task has no history, so the agent gets a note with the outcome of the old task.
+        // The new task has no history, so leave a note that tells its agent how the old task ended.
         let outcome = if old.status == TaskStatus::Cancelled {
             "was cancelled"
         } else {
@@ -324,7 +324,7 @@ pub fn retry(
             );
         }
         leave_note(draft, again, note);
-        // Only failed tasks stay in the inbox, so a cancelled task need not be dismissed.
+        // A cancelled task is not in the inbox, so only a failed task must be removed from it.
         if old.status == TaskStatus::Failed {
             inbox::dismiss(draft, old.id)?;
         }

@@ -91,7 +91,7 @@ pub fn on_breach(
     announce(draft, &mission.project, "coord:isolation", text, now)
 }
 
-/// Describes the evidence in a sentence for people.
+/// Describes the evidence that an attempt left its workspace, in a sentence for people.
 fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String {
     match sign {
         IsolationBreach::Checkout { paths } => {

@@ -32,12 +32,12 @@ pub enum ApprovalChange {
     Keep,
     /// The answer needs no further delivery, for example because the agent has read it.
     Read {
-        /// True if the attempt that asked is over.
+        /// True if the attempt whose agent asked is over.
         is_attempt_over: bool,
     },
     /// The request is closed without an answer, because nobody needs the answer any more.
     Withdraw,
-    /// The attempt that asked is over.
+    /// The attempt whose agent asked is over.
     EndAttempt,
 }
 

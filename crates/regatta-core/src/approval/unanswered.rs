@@ -7,8 +7,8 @@
 //!   warning.
 //! - A later answer is sent to the attempt that works on the task now, or to the next one.
 //!
-//! Not here: permission requests. A permission request concerns one call of one program, and ends
-//! with that program.
+//! Not here: permission requests. A permission request concerns one tool call of a running program,
+//! and ends with that program.
 
 use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::attempt::Attempt;
@@ -346,9 +346,9 @@ pub(crate) fn deliver_answer(
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
     if let Some(attempt) = attempt.filter(|attempt| attempt.stopping.is_none()) {
-        // Send the answer as a prompt, unless the agent gets it in another way: an agent that waits
-        // in the middle of a turn fetches it with Regatta's tool `ask`, and an agent whose program
-        // accepts no further prompts gets it when it reports that it has finished.
+        // Send the answer as a prompt, unless the agent gets it in another way. An agent that waits
+        // in the middle of a turn fetches the answer with Regatta's tool `ask`. An agent whose
+        // program accepts no further prompts gets the answer when it reports that it has finished.
         if attempt.accepts_prompts() && (asked.is_kept_for_task || !attempt.session.in_turn) {
             send_unread_answers(draft, &attempt);
         }

@@ -68,8 +68,8 @@ pub fn on_program_exit(
         return Ok(()); // the work was reported as done before the process ended
     }
     match exit {
-        // A team member's session must run until somebody stops it, so it is a failure if the
-        // program ends by itself.
+        // A team member's session must run until somebody stops it, so an end of the program by
+        // itself counts as a crash.
         ProgramExit::Done { .. } if attempt.session_of.is_some() => {
             end(
                 draft,

@@ -157,8 +157,8 @@ impl Board {
                 });
             }
             Event::LandingEnded(event) => {
-                // A landing with faults was already counted as failed at its first fault, so it
-                // must not be counted twice.
+                // If the landing had a fault, it was counted as failed at its first fault. Do not
+                // count it again.
                 let is_counted = self
                     .landings
                     .get(event.landing())

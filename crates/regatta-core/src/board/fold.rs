@@ -28,7 +28,7 @@ impl Board {
     /// Like [`Board::fold`], but also puts the changed rows, which the store must write, into
     /// `rows`.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        // Take the revision from the log and do not count on: after a restore from a backup, the
+        // Take the revision from the log and do not count on. After a restore from a backup, the
         // log skips some numbers, so that no token (an event number) is used twice.
         self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);

@@ -6,8 +6,8 @@
 //! stored. Regatta derives these claims from the running attempts and landings, so the claims are
 //! always correct.
 //!
-//! Identity claims exclude only others. An agent that claimed a task by hand may start the task, a
-//! lead agent may claim a task that its worker then starts, and all attempts of one agent share the
+//! Identity claims exclude only others. An agent that claimed a task by hand may start the task. A
+//! lead agent may claim a task that its worker then starts. All attempts of one agent share the
 //! agent's name.
 //!
 //! [`check_agent_and_project`] checks claims that are made by hand. A claim in the name of an
@@ -325,7 +325,8 @@ pub fn check_agent_and_project(
     Ok(())
 }
 
-/// Returns whether a project has this name or, if the name contains wildcards, matches it.
+/// Returns whether there is a project called `name` or, if `name` contains wildcards, a project
+/// that matches it.
 fn has_project(board: &Board, name: &str) -> bool {
     let Ok(pattern) = PathPattern::new(name) else {
         return false;

@@ -132,7 +132,8 @@ pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     );
 }
 
-/// Adds a notice that the message of a turn waits for `ahead` earlier turns.
+/// Adds a notice to the thread which says that the message of a turn waits for `ahead` earlier
+/// turns.
 pub(super) fn add_queued(conversation: &mut Conversation, turn: u64, ahead: usize) {
     add_post(conversation, PostContent::Queued { turn, ahead });
 }
@@ -219,7 +220,8 @@ pub(super) fn restage_queued(conversation: &mut Conversation) {
     }
 }
 
-/// Adds a post with an agent's question or permission request to its thread.
+/// Shows an agent's permission request or question as a post in the conversation in which the agent
+/// works.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
         return;
@@ -260,7 +262,7 @@ pub(crate) fn on_approval_decided(
     record_change(draft, conversation, now);
 }
 
-/// Returns whether a conversation shows this request as still unanswered.
+/// Returns whether the conversation has a post that shows the request `approval` as unanswered.
 fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool {
     conversation
         .posts
@@ -290,7 +292,7 @@ pub(super) fn begin_post(
     Ok(())
 }
 
-/// Records whether a bridge could show a post.
+/// Records that a bridge has shown a post, or that the post can never be shown.
 pub(super) fn on_shown(
     draft: &mut Draft,
     id: ConversationId,

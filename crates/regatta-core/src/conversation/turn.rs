@@ -268,7 +268,8 @@ pub(super) fn work_to_review(
         .and_then(|conversation| work_of(conversation))
 }
 
-/// The report of an attempt at the end of a turn.
+/// The result of a turn: the agent's answer, its changes in the repository, and the results of the
+/// checks.
 pub(crate) struct TurnResult {
     pub(crate) answer: String,
     pub(crate) work: Option<Submission>,

@@ -1,5 +1,5 @@
-//! Fires hooks: finds the hooks (rules of the user) that an event triggers, and starts their
-//! commands or gives the message to the router (the part of Regatta that runs commands from
+//! Fires hooks: finds the hooks (rules of the user) that an event triggers. Then starts a hook's
+//! command, or gives the message to the router (the part of Regatta that runs commands from
 //! messages).
 //!
 //! Not here: the decision whether a hook fires (see [`matching`]).

@@ -58,7 +58,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the person, agent or service that caused the input.
+    /// Returns the person, agent or service that caused the message, event or freed claim.
     fn by(&self) -> &Actor {
         match self {
             HookInput::Message(message) => &message.sender,
@@ -67,11 +67,12 @@ impl HookInput<'_> {
     }
 }
 
-/// The decision whether a hook fires for an input. `why` is a reason for people.
+/// The decision whether a hook fires for an input (a message, an event or a freed claim). `why` is
+/// a reason for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
-    /// The input does not match the trigger of the hook.
+    /// The message, event or freed claim does not match the trigger of the hook.
     NotTriggered {
         why: String,
     },
@@ -91,7 +92,7 @@ pub enum HookMatch {
     },
 }
 
-/// Decides whether a hook fires for an input.
+/// Decides whether a hook fires for an input, which is a message, an event or a freed claim.
 pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> HookMatch {
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
@@ -235,8 +236,8 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     })
 }
 
-/// Returns a sentence about the condition that keeps a triggered hook from firing, or `None` if all
-/// conditions hold.
+/// Returns a sentence about the condition that keeps a triggered hook from firing, or `None` if
+/// every condition holds.
 fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));

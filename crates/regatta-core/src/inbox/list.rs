@@ -260,7 +260,8 @@ fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
 fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     match task.status {
         TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, task, "")),
-        // The agent's question that blocks this work is already in the inbox as its own item.
+        // Add no item for this work, because the agent's question that blocks it is in the inbox as
+        // an item of its own.
         TaskStatus::InReview if approval::question_blocking_work(board, task).is_some() => None,
         TaskStatus::InReview => {
             let files = task

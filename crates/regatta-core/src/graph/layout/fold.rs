@@ -54,7 +54,7 @@ impl FoldedGraph {
         }
     }
 
-    /// Returns the number of boxes.
+    /// Returns the number of boxes in the drawing.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
@@ -70,8 +70,8 @@ impl FoldedGraph {
     }
 }
 
-/// The input for folding (joining tasks into shared boxes of a drawing): all tasks, the task that
-/// must stay visible, and the critical path (the longest chain of open tasks).
+/// The input for folding, which joins tasks into shared boxes of a drawing: all tasks, the task
+/// that must stay visible, and the critical path (the longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,
