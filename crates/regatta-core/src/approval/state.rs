@@ -109,8 +109,8 @@ impl Approval {
         }
     }
 
-    /// Stores the answer to this request. Does nothing if the request is already answered or
-    /// closed.
+    /// Stores the answer to this request. The caller must have checked that the request is neither
+    /// answered nor closed.
     pub(crate) fn answer(&mut self, decision: ApprovalDecision) {
         if self.change_state(ApprovalChange::Answer) {
             self.decision = Some(decision);
@@ -118,7 +118,8 @@ impl Approval {
     }
 
     /// Changes the state of the request if the present state allows the change, and returns whether
-    /// it does. No other code writes the fields `closed` and `is_kept_for_task`.
+    /// it does. A change that is not allowed is a bug of the caller and fails the tests. No other
+    /// code writes the fields `closed` and `is_kept_for_task`.
     pub(crate) fn change_state(&mut self, change: ApprovalChange) -> bool {
         let next = self.state().after(change);
         let is_allowed = next.is_ok();
