@@ -338,8 +338,8 @@ pub fn register(
             {prompt}'",
         ));
     }
-    // Refuse only entries that are certainly wrong: a URL, an empty entry, or an entry with blanks.
-    // The sandbox checks every host in detail when the program starts.
+    // Refuse only entries that are certainly not hosts: a URL, an empty entry, or an entry with
+    // blanks. The sandbox checks every host in detail when the program starts.
     let is_not_a_host = |text: &&String| {
         text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
     };

@@ -174,9 +174,9 @@ pub struct ToolCall {
 pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
 
 impl ToolCall {
-    /// Returns what the call acts on: its command, addresses, files or input. Returns `None` if the
-    /// program states none of these, because permission for such a call would permit anything
-    /// (S13).
+    /// Returns what the tool call acts on: its command, addresses, files or input. Returns `None`
+    /// if the program states none of these, because permission for such a call would permit
+    /// anything (S13).
     pub fn object(&self) -> Option<String> {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
@@ -192,16 +192,16 @@ impl ToolCall {
             ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
                 command.or(paths).or(urls).or(filled_input)
             }
-            // For these kinds, the name of the tool already says what the call does. So even an
-            // empty input (`{}`) describes the call if the call has nothing else.
+            // The names of these tools already say what the tools do. So an empty input (`{}`) is
+            // also accepted as the object of the call, if the call states nothing else.
             ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
                 filled_input.or(command).or(urls).or(paths).or(input)
             }
         }
     }
 
-    /// Returns why a person cannot judge this call: the request does not state what the call acts
-    /// on, or states only a part of it (S13). Returns `None` if the call can be judged.
+    /// Returns why a person cannot judge this tool call: the request does not state what the call
+    /// acts on, or states only a part of it (S13). Returns `None` if a person can judge the call.
     pub fn undecidable_reason(&self) -> Option<String> {
         let missing = match self.kind {
             ToolKind::Execute => "which command it would run",
@@ -221,8 +221,8 @@ impl ToolCall {
         }
     }
 
-    /// Describes the call to the person who must allow or deny it: the command, or the tool's title
-    /// with the files, addresses or input.
+    /// Describes the tool call to the person who must allow or deny it: the command, or the tool's
+    /// title with the files, addresses or input.
     pub fn describe(&self) -> String {
         let object = self.object().filter(|object| object != "{}");
         match object {

@@ -131,9 +131,11 @@ facts! {
     /// The question stays open for its task, although no program waits for the answer any more.
     /// Either the attempt that asked has ended, or the agent continues on the assumption `assumed`.
     ApprovalKept { approval: ApprovalId, assumed: Option<String> }
-    /// The agent has read the answer to its question.
+    /// The answer to a question needs no further delivery: the agent has read the answer or gets it
+    /// in a prompt, or its finished work already agrees with the answer.
     ApprovalHeard { approval: ApprovalId }
-    /// The request was closed without an answer, because nobody needs the answer any more.
+    /// A permission request or question was closed without an answer, because nobody needs the
+    /// answer any more.
     ApprovalWithdrawn { approval: ApprovalId, reason: String }
 }
 
@@ -145,8 +147,8 @@ pub(crate) fn on_agent_request(
     request: AgentRequest,
     now: Now,
 ) -> Result<(), Refusal> {
-    // After a restart, Regatta reads the program's journal (its recorded output) again, so the same
-    // request can arrive twice.
+    // Ignore a request that is already known: after a restart, Regatta reads the program's journal
+    // (its recorded output) again, so the same request can arrive twice.
     if draft
         .board()
         .approvals
@@ -243,11 +245,12 @@ fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reaso
 
 /// Maximum size of a question or permission request, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
-/// Maximum number of choices of a question, or of paths and addresses in a permission request.
+/// Maximum number of choices of a question, and maximum number of paths and addresses of a
+/// permission request.
 const MAX_REQUEST_ITEMS: usize = 100;
-/// Maximum size of an answer, in bytes.
+/// Maximum size of an answer to a permission request or question, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// Maximum number of unanswered requests of one attempt.
+/// Maximum number of unanswered permission requests and questions of one attempt.
 const MAX_OPEN_REQUESTS: usize = 10;
 
 /// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. Regatta
@@ -378,8 +381,8 @@ pub fn decide_all(
     Ok(answered)
 }
 
-/// Answers a request. If `given.scope` is wider than this request, also answers every open request
-/// that the scope covers. Returns all answered requests.
+/// Answers a permission request or question. If `given.scope` is wider than this request, also
+/// answers every open request that the scope covers. Returns all answered requests.
 pub fn decide(
     draft: &mut Draft,
     id: ApprovalId,
@@ -400,8 +403,8 @@ pub fn decide(
             by: "its agent, which withdrew it".into(),
         });
     }
-    // An agent must not grant its own request. A name such as `claude/helper` belongs to the agent
-    // `claude`.
+    // Refuse an agent's answer to its own request. A name such as `claude/helper` counts as the
+    // agent `claude` itself.
     if let Actor::Agent(name) = &by
         && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
     {
@@ -413,9 +416,9 @@ pub fn decide(
             ),
         ));
     }
-    // A lead (an agent that splits a mission into tasks) may answer its workers' questions, but
-    // only a person may decide permission requests. Hooks also run their commands in the name of
-    // agents, and these commands process text from strangers.
+    // Only a person may decide a permission request. An agent, even a lead (an agent that splits a
+    // mission into tasks), may answer only questions. The commands of hooks also act in the name of
+    // agents, and they process text from strangers.
     if let (Actor::Agent(name), RequestContent::Permission { .. }) =
         (&by, &approval.request.content)
     {
@@ -580,10 +583,12 @@ const WRAPPER_PROGRAMS: [&str; 22] = [
     "timeout", "nice", "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
 ];
 
-/// Returns the policy rule that matches requests similar to `tool`. For a command, the rule matches
-/// the same program and first argument with any further arguments; for addresses, the same host.
-/// Where that would allow too much, the rule matches only the identical request. Returns `None` if
-/// the call has no single command, file or host to match.
+/// Returns a policy rule that answers requests similar to the tool call `tool`, or `None` if the
+/// call has no single command, file or host to match.
+///
+/// For a command, the rule matches the same program and first argument with any further arguments.
+/// For addresses, it matches the same host. Where that would allow too much, it matches only the
+/// identical request.
 fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     let kind = Some(tool.kind);
     let Some(line) = &tool.command else {
@@ -660,8 +665,8 @@ pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     }
 }
 
-/// Closes open requests of an attempt without an answer: only the request `request_id`, or all open
-/// requests if `request_id` is `None`.
+/// Closes unanswered requests of an attempt, because nobody needs the answers any more: only the
+/// request `request_id`, or all of them if `request_id` is `None`.
 pub(crate) fn withdraw(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -699,7 +704,7 @@ pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Ap
     Some(&**found)
 }
 
-/// Returns the request with this id, or a refusal if there is no such request.
+/// Returns the permission request or question with this id, or a refusal if there is none.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {

@@ -106,7 +106,7 @@ pub enum AttemptCause {
 }
 
 impl AttemptCause {
-    /// Returns the cause in lower-case words for people, such as `nothing changed`.
+    /// Returns the cause in a few lower-case words for people, such as `nothing changed`.
     pub fn label(self) -> String {
         let mut words = String::new();
         for letter in format!("{self:?}").chars() {
@@ -352,7 +352,7 @@ impl Attempt {
             .map_or(self.id, |resume| resume.workspace)
     }
 
-    /// Returns whether the program could still receive a prompt that is sent now.
+    /// Returns whether the attempt's program could still receive a prompt that is sent now.
     pub fn accepts_prompts(&self) -> bool {
         self.supervised
             && self.accepts_follow_ups
@@ -411,7 +411,7 @@ facts! {
     AttemptReported { attempt: AttemptId, result: WorkResult }
 }
 
-/// The settings of a new attempt: the arguments of [`begin`].
+/// The settings of an attempt that starts: the arguments of [`begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BeginAttempt {
     pub(crate) agent: AgentName,
@@ -453,7 +453,8 @@ pub(crate) fn begin(
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
-    // An earlier workspace is usable only on the machine that has the workspace.
+    // The workspace of an earlier attempt exists only on that attempt's machine, so an attempt on
+    // another machine starts afresh.
     let resumes = task
         .resume
         .clone()
@@ -508,8 +509,8 @@ pub(crate) fn begin(
     budget::schedule_all_checks(draft, now);
 }
 
-/// Returns the earlier usage of the session that this attempt continues, so that this attempt is
-/// not charged again for that usage.
+/// Returns the usage of the earlier session that this attempt continues, so that this attempt is
+/// not charged for it again. Returns `None` if the attempt starts a new session.
 fn already_charged_usage(
     resume: &ResumePoint,
     settings: &BeginAttempt,
@@ -569,7 +570,7 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Ends an attempt at once and releases all claims and open requests that it has.
+/// Ends an attempt at once, releases its claims, and closes its unanswered permission requests.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
@@ -617,7 +618,8 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
 /// kept.
 pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
-    // If the attempt is already being stopped, its task is already among the waiting tasks.
+    // If the attempt is already being stopped, there is nothing to do: its task is already among
+    // the waiting tasks.
     if let Some(attempt) = task.attempt.filter(|_| task.status.is_running()) {
         stop(draft, attempt, AttemptCause::Stopped, reason.to_owned());
         task::return_for_retry(draft, id, reason)?;
@@ -663,7 +665,7 @@ pub(crate) fn require_attempt(
     }
 }
 
-/// Joins the first five names, and adds the number of the remaining names.
+/// Joins the first five of the names for a message to people, and adds how many names are left out.
 pub fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     if names.len() > 5 {

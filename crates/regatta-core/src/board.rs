@@ -373,7 +373,7 @@ impl Board {
         self.timers.range(floor..).next().map(|(at, _)| *at)
     }
 
-    /// Returns the items whose deadline has passed, earliest deadline first.
+    /// Returns everything on the board whose deadline has passed, earliest deadline first.
     pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
         self.timers
             .iter()

@@ -36,7 +36,7 @@ pub enum Bridge {
     Setting { setting: String },
 }
 
-/// The state of a bridge's credential: it works, or it has a problem.
+/// The state of a bridge: it works, or its credential or a setting has a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeHealth {
     pub bridge: Bridge,
@@ -46,7 +46,7 @@ pub struct BridgeHealth {
     pub problem: Option<String>,
 }
 
-/// Maximum length of the stored problem, in characters.
+/// Maximum length of the text about a bridge's problem that the board stores, in characters.
 const MAX_REASON_CHARS: usize = 500;
 
 impl Bridge {
@@ -144,10 +144,10 @@ pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> Comma
 /// Records the state of all bridges when the daemon starts.
 ///
 /// Bridges that no longer exist are removed from the inbox. If a service refused a credential
-/// earlier, its bridge stays in the inbox until the service accepts the credential, because this
-/// call does not ask the service. A webhook without a problem leaves the inbox, because its secret
-/// is read only at the start. If two webhooks have the same host, a problem of either webhook is
-/// recorded.
+/// earlier, its bridge stays in the inbox until the service accepts the credential, because the
+/// start of the daemon does not ask the service. A webhook without a problem leaves the inbox,
+/// because its secret is read only at the start. If two webhooks have the same host, a problem of
+/// either webhook is recorded.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {
     let mut problems: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
     for health in all {

@@ -158,8 +158,8 @@ facts! {
     BudgetSet { budget: Budget }
     BudgetRemoved { scope: BudgetScope }
     BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
-    /// Regatta checks at the time `wall_at` whether the attempt's running time has used up a
-    /// budget. `wall_at` is in milliseconds of Regatta's own clock (the fleet clock), and `None` if
+    /// At the time `wall_at`, Regatta checks whether the attempt's running time has used up a
+    /// budget. The time is in milliseconds of Regatta's own clock (the fleet clock), or `None` if
     /// no budget limits the time.
     AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
     /// At least 80 % of a budget are spent.
@@ -346,7 +346,8 @@ pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Sets the time at which an attempt's running time is checked again.
+/// Sets the next time at which Regatta checks whether an attempt's running time has used up a
+/// budget.
 fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
     let Some(attempt) = draft
         .board()
@@ -545,7 +546,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     {
         return Ok(()); // finished work is checked and lands, whatever it cost
     }
-    // The current turn began while the budget allowed it, so this turn does not count yet.
+    // Do not count the current turn yet, because it began while the budget allowed it.
     let running_turns = u64::from(attempt.session.in_turn);
     let without_running_turn = |spend: Spend| Spend {
         turns: spend.turns.saturating_sub(running_turns),

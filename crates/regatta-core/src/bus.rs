@@ -168,7 +168,7 @@ pub fn post_with(
     Ok(id)
 }
 
-/// Checks a message that somebody wants to post, and completes it with its id, mentions and
+/// Checks a message that somebody wants to post. Returns the message with its id, mentions and
 /// automatic labels.
 fn new_message(
     draft: &Draft,

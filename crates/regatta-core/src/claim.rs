@@ -285,8 +285,8 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
 /// work has landed.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
-    /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
-    /// the same files.
+    /// The mode in which the work's files are claimed. With `Shared`, other work may hold shared
+    /// claims on the same files.
     pub(crate) mode: ClaimMode,
     /// URIs of the task, its workspace and its agent. Nobody else may hold these URIs while the
     /// work runs; see [`identity`].
@@ -317,8 +317,8 @@ pub(crate) fn acquire_for_attempt(
     Ok(())
 }
 
-/// Claims the files of finished work for its landing again. The caller must have checked that
-/// nobody else holds them.
+/// Claims the files of finished work once more, for the landing of the work. The caller must have
+/// checked that nobody else holds the files.
 pub(crate) fn acquire_for_landing(
     draft: &mut Draft,
     landing: LandingId,
@@ -461,8 +461,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim before it expires. Refuses if `token` is not the claim's token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = require_claim(draft, id, token)?;
-    // Two kinds of claims cannot be released early: claims that live as long as their owner, and
-    // the claim under which a landing moves the trunk. All other claims can be released early.
+    // Refuse to release two kinds of claims early: claims that live as long as their owner, and the
+    // claim under which a landing moves the trunk.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         return Err(Refusal::InUse {
             what: id.to_string(),
@@ -553,8 +553,8 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     }
 }
 
-/// Ends a claim whose time has run out. Until the end is recorded, the claim counts as held, so
-/// everybody sees the same state without comparing times.
+/// Ends a claim whose time has run out. Until this end is recorded, the claim counts as held, so no
+/// code compares times to find out whether a claim is held.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     let is_due = draft
         .board()
@@ -569,7 +569,7 @@ pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     }
 }
 
-/// Ends a waiting request whose time has run out.
+/// Ends a request that waits for a claim and whose time has run out.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     if draft
         .board()
@@ -584,8 +584,8 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     }
 }
 
-/// Ends a waiting request because its caller disconnected. Does nothing if the request has already
-/// ended.
+/// Ends a request that waits for a claim, because its caller disconnected. Does nothing if the
+/// request has already ended.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {

@@ -193,7 +193,7 @@ fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
     are_all_open && (is_on_its_way(collision.one) || collision.other.is_some_and(is_on_its_way))
 }
 
-/// Returns the warning that is posted for the agents of both tasks.
+/// Returns the text that warns the agents of both tasks of the collision.
 fn warning(board: &Board, collision: &ForecastCollision) -> String {
     let task_with_agent = |task: TaskId| {
         let agent = board
@@ -220,7 +220,8 @@ fn warning(board: &Board, collision: &ForecastCollision) -> String {
     )
 }
 
-/// Marks all collisions of a task as confirmed, because its landing had a conflict.
+/// Marks all forecast collisions of a task as proved, because its landing really had a conflict,
+/// and counts them.
 pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return;

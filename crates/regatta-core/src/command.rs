@@ -43,7 +43,7 @@ pub struct PlannedTask {
     pub assign: Option<AgentName>,
 }
 
-/// A request to change the board.
+/// A request that can change the board (all live state of Regatta).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[allow(
@@ -203,7 +203,8 @@ pub enum Command {
         #[serde(rename = "under")]
         lent_claim: landing::LentTrunkClaim,
     },
-    /// Sends finished work back to an agent with this text, for another attempt.
+    /// Sends finished work back to an agent for another attempt. `text` tells the agent what to
+    /// change.
     Revise {
         task: TaskId,
         text: String,
@@ -404,8 +405,8 @@ pub enum Command {
         token: u64,
         taken: Vec<u16>,
     },
-    /// An attempt's program reported an event, at this position of its journal (the file with
-    /// everything that it prints).
+    /// An attempt's program reported an event. The report names the event's position in the
+    /// program's journal (the file with everything that the program prints).
     #[serde(rename = "report_said")]
     ReportAgentEvent {
         attempt: AttemptId,
@@ -414,7 +415,8 @@ pub enum Command {
         #[serde(rename = "said")]
         event: AgentEvent,
     },
-    /// An attempt's program has been silent for this long.
+    /// An attempt's program has printed nothing for `since_ms` milliseconds. Without `since_ms`,
+    /// the program is active again.
     ReportSilent {
         attempt: AttemptId,
         token: u64,
@@ -452,7 +454,7 @@ pub enum Command {
         #[serde(rename = "found")]
         outcome: landing::MoveOutcome,
     },
-    /// The result of pushing the trunk to its remote. `trouble` is the reason if the push failed.
+    /// The result of pushing the trunk to its remote. `failure` is the reason if the push failed.
     ReportPushed {
         project: ProjectName,
         remote: String,

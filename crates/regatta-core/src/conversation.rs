@@ -163,7 +163,7 @@ pub enum ConversationLandingEnd {
 }
 
 impl ConversationLandingEnd {
-    /// Returns the commit that was to land.
+    /// Returns the commit that landed or failed to land, as it was before the landing.
     pub fn work(&self) -> &CommitId {
         match self {
             ConversationLandingEnd::Landed { work, .. }
@@ -381,7 +381,8 @@ pub enum ThreadMessageOutcome {
     },
 }
 
-/// A request to change a conversation.
+/// A request that concerns a conversation: a message in its thread, an action of a person, or a
+/// report of the bridge that shows its posts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
@@ -391,7 +392,7 @@ pub enum ThreadMessageOutcome {
 pub enum ConversationCommand {
     #[serde(rename = "hear")]
     HandleMessage(ThreadMessage),
-    /// Stops the current turn, and drops the messages that wait for it to end.
+    /// Stops the current turn, and drops the messages that wait until this turn ends.
     Stop {
         conversation: ConversationId,
         by: String,
@@ -450,14 +451,14 @@ const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 pub(crate) const MAX_TURNS: usize = 20;
 /// Maximum number of posts that are kept with a conversation.
 pub(crate) const MAX_POSTS: usize = 40;
-/// Maximum number of messages that wait for a turn in one conversation.
+/// Maximum number of messages in one conversation that wait until earlier turns end.
 const MAX_QUEUED_PROMPTS: usize = 20;
 /// Maximum number of held requests (from people who may not ask for work) in one conversation.
 const MAX_HELD_REQUESTS: usize = 5;
 /// Maximum number of conversations that consist only of held requests, so that operators (the
 /// people who decide these requests) are not flooded.
 const MAX_HELD_CONVERSATIONS: usize = 200;
-/// Maximum size of a message, in bytes.
+/// Maximum size of a person's message in a thread, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Carries out a command about conversations and returns the answer for the caller.
@@ -570,7 +571,7 @@ fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
 }
 
 /// Records a changed conversation. Before that, updates its posts, drops old turns and posts, and
-/// sets or clears its idle deadline.
+/// sets or clears the deadline after which it counts as idle.
 pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, now: Now) {
     conversation.updated_unix_ms = now.unix_ms;
     post::restage_queued(&mut conversation);

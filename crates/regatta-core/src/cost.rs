@@ -1,6 +1,6 @@
-//! Cost: the spending since a given day by provider, mission, agent or model; the attempts that
-//! lost their work; and a forecast of the time at which spending at the present rate reaches the
-//! day's limit.
+//! Cost: sums the spending since a given day by provider, mission, agent or model, and the cost of
+//! attempts whose work was lost. Also forecasts when spending at the present rate reaches the day's
+//! limit.
 //!
 //! All sums are computed from the event log: each `budget.spent` event names an attempt and an
 //! amount, a [`SpendLedger`] collects these events, and [`group_costs`] adds them up. Nothing is

@@ -1,10 +1,12 @@
 //! The state in which people see a task, an agent, a team's member or a landing.
 //!
-//! The command line, the page, `regatta watch`, notices, bridges (connections to outside services),
-//! the MCP tools and the prompts of agents all show the states, labels and counts that this module
-//! computes, so that two views of one board never disagree. A view chooses only how to draw a
-//! state. Not here: the reasons why a task waits (see
-//! [`wait_reasons`](crate::schedule::wait_reasons)) and the inbox.
+//! Every view shows the states, labels and counts that this module computes, so that two views of
+//! one board never disagree. The views are the command line, the page, `regatta watch`, notices,
+//! bridges (connections to outside services), the MCP tools and the prompts of agents. A view
+//! chooses only how to draw a state.
+//!
+//! Not here: the reasons why a task waits (see [`wait_reasons`](crate::schedule::wait_reasons)) and
+//! the inbox.
 
 mod agents; // the state of each agent
 mod summary; // the counts of a fleet
@@ -54,7 +56,7 @@ pub enum DisplayState {
     Landed,
 }
 
-/// The meaning of a colour. Each view has its own colour for each meaning.
+/// The meaning of a state's colour. Each view chooses its own colour for each meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColourRole {
     Bad,
@@ -104,8 +106,8 @@ impl DisplayState {
         }
     }
 
-    /// Returns the sign before the label, by which people can tell the states apart without
-    /// colours.
+    /// Returns the sign that is shown before the state's label, by which people can tell the states
+    /// apart without colours.
     pub fn glyph(self) -> &'static str {
         match self {
             DisplayState::Failed => "✕",
@@ -121,7 +123,7 @@ impl DisplayState {
         }
     }
 
-    /// Returns the sign for a terminal without Unicode.
+    /// Returns the sign that is shown before the state's label on a terminal without Unicode.
     pub fn ascii_glyph(self) -> &'static str {
         match self {
             DisplayState::Failed => "x",
@@ -137,12 +139,12 @@ impl DisplayState {
         }
     }
 
-    /// Returns the state's position in the order of urgency, from 0.
+    /// Returns the state's position in the order of urgency, from 0 for the most urgent state.
     pub fn rank(self) -> usize {
         self as usize
     }
 
-    /// Returns the meaning of the state's colour.
+    /// Returns the meaning that the colour of this state must show.
     pub fn colour(self) -> ColourRole {
         match self {
             DisplayState::Failed => ColourRole::Bad,
@@ -195,7 +197,7 @@ pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemD
     if blocking_request(board, task).is_some() {
         return DisplayState::Needs.into();
     }
-    // The task of a team member's session has the state of that member.
+    // The task of a team member's session is shown with the state of that member.
     match launch::activity_of_task(board, task, silent_ms) {
         Some(activity) => member_display(activity),
         None => status_display(task),
@@ -224,7 +226,7 @@ pub fn status_display(task: &Task) -> ItemDisplay {
     ItemDisplay::new(state, label)
 }
 
-/// Returns the state of a past activity of a task.
+/// Returns the state in which people see a past activity of a task, such as a wait for a review.
 pub fn activity_state(activity: Activity) -> DisplayState {
     match activity {
         Activity::Working | Activity::Checking => DisplayState::Working,

@@ -44,7 +44,7 @@ macro_rules! events {
         enum Kind { $(#[serde(rename = $kind)] $variant,)* }
 
         impl Kind {
-            /// Reads the data of an event of this kind.
+            /// Reads the data of a stored event of this kind.
             fn payload<'de, A: MapAccess<'de>>(self, map: &mut A) -> Result<Event, A::Error> {
                 match self { $(Kind::$variant => map.next_value().map(Event::$variant),)* }
             }
@@ -193,9 +193,9 @@ events! {
 
 /// Reads a stored event, `{"kind": …, "data": …}`, in which the kind always comes first.
 ///
-/// An implementation that serde derives would also accept the data before the kind. For that, it
-/// would have to buffer the data and would need a second copy of the reading code for each kind of
-/// event. These copies were half of the store's machine code.
+/// An implementation derived by serde would also accept the data before the kind. It would
+/// therefore buffer the data and contain a second copy of the reading code for each kind of event.
+/// These copies were half of the machine code of the store.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct EventVisitor;
@@ -236,7 +236,7 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-/// A key of a stored event's JSON object.
+/// A key of a stored event's JSON object, used while the event is read.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Field {

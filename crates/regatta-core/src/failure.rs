@@ -57,8 +57,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
         .iter()
         .position(|line| states_error(line))
         .or_else(|| {
-            // Some tools print only that something failed, so accept a line that mentions a
-            // failure.
+            // Some tools print only that something failed. So if no line clearly states an error,
+            // accept a line that mentions a failure.
             lines.iter().position(|line| mentions_error(line))
         })?;
     let following_lines = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
@@ -71,8 +71,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
             .take(MAX_LINES_TO_PLACE)
             .find_map(|line| place_in(line))
     };
-    // A Python traceback names the file before the error. Other languages print the file after the
-    // error.
+    // A Python traceback names the file before the error, so search only the lines before the
+    // error. Most other tools name the file after the error.
     let place = if lines[..line]
         .iter()
         .rev()

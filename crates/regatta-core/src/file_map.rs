@@ -134,7 +134,8 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
     )
 }
 
-/// Returns the task and the agent for which a claim's owner works.
+/// Returns the task and the agent to which a claim belongs. A claim that was made by hand has no
+/// task.
 fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<AgentName>) {
     match owner {
         ClaimOwner::Agent(name) => (None, Some(name.clone())),
@@ -263,7 +264,7 @@ pub fn file_cells(
     cells.into_values().collect()
 }
 
-/// A task that holds or waits for a pattern.
+/// A task that holds a file pattern or waits for it.
 struct PatternUser {
     task: TaskId,
     is_waiting: bool,
@@ -319,7 +320,7 @@ impl PatternUsers {
     }
 }
 
-/// Returns whether `one` depends on `other`, directly or indirectly.
+/// Returns whether the task `one` depends on the task `other`, directly or indirectly.
 fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
     let (mut open, mut seen) = (vec![one], BTreeSet::new());
     while let Some(next) = open.pop() {
@@ -355,7 +356,7 @@ fn parent_of(folder: &str) -> Option<&str> {
 }
 
 /// Returns the folders that contain shown paths, as a tree: each folder is followed by the folders
-/// below it. Folders with clashes come first, then the order is by name. A folder that contains
+/// below it. Folders with clashes come first, and the others follow by name. A folder that contains
 /// nothing but one other folder is left out.
 pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
@@ -387,7 +388,7 @@ pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     tree.folders
 }
 
-/// The tree of folders while [`folder_cells`] builds it.
+/// The tree of folders from which [`folder_cells`] computes its result.
 struct FolderTree {
     own: BTreeMap<String, Vec<FileCell>>,
     below: BTreeMap<String, BTreeSet<String>>,
@@ -395,7 +396,7 @@ struct FolderTree {
 }
 
 impl FolderTree {
-    /// Adds a folder and the folders below it to the result.
+    /// Adds a folder and the folders below it to `folders`, the list that [`folder_cells`] returns.
     fn add_folder(&mut self, path: &str, depth: usize) {
         let mut children: Vec<(FolderCell, String)> = self
             .below
@@ -424,7 +425,7 @@ impl FolderTree {
         }
     }
 
-    /// Returns the totals of a folder and all folders below it.
+    /// Returns the totals of all paths in a folder and the folders below it.
     fn totals_of(&self, path: &str) -> FolderCell {
         let own = self
             .own
@@ -445,7 +446,7 @@ impl FolderTree {
 }
 
 impl FolderCell {
-    /// Returns the totals that one path contributes to its folder.
+    /// Returns the totals of a folder that contains only this path.
     fn from_cell(file_cell: &FileCell) -> FolderCell {
         let share = |path_holder: &PathHolder| HolderShare {
             holder: path_holder
@@ -461,7 +462,8 @@ impl FolderCell {
             path_count: 1,
             held: file_cell.held.iter().map(share).collect(),
             wanted: usize::from(!file_cell.wanted.is_empty()),
-            // A pattern's changes are already counted at the files that it matches.
+            // The changes of a pattern are already counted at the files that it matches, so count
+            // none here.
             changes_today: if file_cell.path.contains(['*', '?']) {
                 0
             } else {
@@ -473,7 +475,7 @@ impl FolderCell {
         }
     }
 
-    /// Returns the sum of two totals.
+    /// Returns the sum of the totals of two parts of a folder.
     fn merged_with(mut self, more: FolderCell) -> FolderCell {
         for share in more.held {
             match self

@@ -64,11 +64,12 @@ impl std::fmt::Display for PlanStep {
     }
 }
 
-/// Assigns items to steps. A step is a wave (a group of items that can run at the same time) or a
-/// part of a wave (a sub-wave). An item's wave comes after the waves of everything on which it
-/// depends. `colliding` returns the items that an item must not run together with. Of two such
-/// items in one wave, the later one moves to the next free sub-wave. Returns `Err` with the items
-/// of a cycle, in order, if the dependencies form a cycle.
+/// Assigns items to steps, so that each item comes after the items on which it depends. Returns
+/// `Err` with the items of a cycle, in order, if the dependencies form a cycle.
+///
+/// A step is a wave (a group of items that can run at the same time), or a sub-wave if the wave
+/// must be split. `colliding` returns the items that must not run together with a given item. Of
+/// two such items in one wave, the later one moves to the next free sub-wave.
 pub fn steps(
     depends_on: &[Vec<usize>],
     mut colliding: impl FnMut(usize) -> Vec<usize>,
@@ -95,8 +96,9 @@ pub fn steps(
     Ok(steps)
 }
 
-/// Returns for each item the number of its step: 0, 1, 2 … The steps are the waves (groups of items
-/// that can run at the same time) and their parts, in the order in which they run.
+/// Returns for each item the number of its step, from 0 in the order in which the steps run. The
+/// steps are those of [`steps`]: waves (groups of items that can run at the same time) and their
+/// parts.
 pub fn layers(
     count: usize,
     depends_on: &[Vec<usize>],

@@ -1,5 +1,6 @@
-//! Hooks: rules of the user that run a command, or call the router (which runs commands from
-//! messages), when a certain message is posted, a certain event happens, or a claim becomes free.
+//! Hooks: rules of the user that react when a certain message is posted, a certain event happens,
+//! or a claim becomes free. A hook runs a command, or calls the router (which runs commands from
+//! messages).
 //!
 //! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
 //! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
@@ -40,7 +41,7 @@ pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
 pub const FIRING_WINDOW_MS: u64 = 60_000;
 /// Maximum number of hooks in one daemon.
 pub const MAX_HOOKS: usize = 1_000;
-/// Maximum number of triggers of one hook that wait until the hook's claim is free.
+/// Maximum number of triggers of one hook that wait until the URI that the hook claims is free.
 pub const MAX_WAITING: usize = 500;
 /// Time limit of a hook's command if the hook sets none: 10 minutes.
 pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
@@ -199,8 +200,8 @@ impl Hook {
         self.agent.clone().unwrap_or_else(own)
     }
 
-    /// Removes the oldest waiting trigger that has this cause, because the hook has now fired for
-    /// this trigger or skipped it.
+    /// Removes the oldest waiting trigger with this cause, because the hook has now fired for the
+    /// trigger or skipped it.
     pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
         if let Some(at) = self
             .waiting
@@ -354,7 +355,7 @@ pub struct AddHook {
     pub sandbox: Option<SandboxLevel>,
 }
 
-/// Returns the priority of a hook that sets none.
+/// Returns the priority of a hook whose settings name no priority.
 fn default_priority() -> u8 {
     2
 }
@@ -574,7 +575,7 @@ pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records how a hook's command ended, and releases the claim that it held.
+/// Records how a hook's command ended, and releases the claim that the hook held for it.
 pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,
@@ -608,8 +609,9 @@ pub fn on_command_ended(
     Ok(())
 }
 
-/// Returns the number of hooks in the chain that led to an action of `by`. This is the longest
-/// chain among the hook commands that run in the name of `by`, or 0 if no such command runs.
+/// Returns the number of hooks in the chain that led to an action of `by` (each hook caused the
+/// next one). This is the longest chain among the hook commands that run in the name of `by`, or 0
+/// if no such command runs.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
     board

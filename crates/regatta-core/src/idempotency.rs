@@ -34,11 +34,11 @@ facts! {
     RequestForgotten { key: RequestKey }
 }
 
-/// The time for which an answer is kept: one day.
+/// The time for which the answer to a request is stored: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// Stores the answer to a request with an idempotency key, for the case that the client repeats the
-/// request.
+/// Stores the answer to a request with an idempotency key. If the client repeats the request, it
+/// gets this answer.
 pub(crate) fn store_answer(
     draft: &mut Draft,
     key: RequestKey,
@@ -54,7 +54,7 @@ pub(crate) fn store_answer(
     }));
 }
 
-/// Removes a stored answer that was kept long enough.
+/// Removes a stored answer that has been kept long enough.
 pub fn forget_answer(draft: &mut Draft, key: &RequestKey, now: Now) {
     let Some(answer) = draft.board().answers.get(key) else {
         return;

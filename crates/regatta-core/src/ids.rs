@@ -36,7 +36,7 @@ impl BadName {
     }
 }
 
-/// Implements the JSON schema of a name or id, which is a string in JSON.
+/// Implements the JSON schema of a name or id. In JSON, a name or id is a string.
 macro_rules! described {
     ($name:ident, $what:expr) => {
         #[cfg(feature = "schema")]

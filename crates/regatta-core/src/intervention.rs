@@ -21,7 +21,7 @@ use crate::{inbox, landing};
 /// turn.
 const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 
-/// Maximum size of a message to an agent.
+/// Maximum size of a message to an agent, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 facts! {
@@ -180,9 +180,9 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
 /// Maximum time for which a person may work on a task that they took over: one week.
 const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Starts an attempt in which a person does the work of a task that needs a person. If the work
-/// could not be merged, the workspace contains the conflict with the trunk for the person to
-/// resolve. The person finishes the attempt with `regatta land`.
+/// Starts an attempt in which a person does the work of a task that needs a person. If the task's
+/// earlier work could not be merged, the workspace contains its conflict with the trunk, for the
+/// person to resolve. The person finishes the attempt with `regatta land`.
 pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::remote_sync::refuse_work(draft.board(), &task)?;
@@ -268,8 +268,8 @@ pub fn retry(
             None,
             now,
         )?;
-        // The new task joins the old task's mission. Tasks that waited for the old task now wait
-        // for the new task.
+        // The new task takes the place of the old one: it joins the old task's mission, and tasks
+        // that waited for the old task now wait for the new task.
         if let Some(mission) = old
             .mission
             .filter(|id| draft.board().missions.contains_key(id))
@@ -306,7 +306,7 @@ pub fn retry(
                 },
             )?;
         }
-        // The new task has no history, so the agent gets a note with the outcome of the old task.
+        // The new task has no history, so leave a note that tells its agent how the old task ended.
         let outcome = if old.status == TaskStatus::Cancelled {
             "was cancelled"
         } else {
@@ -324,7 +324,7 @@ pub fn retry(
             );
         }
         leave_note(draft, again, note);
-        // Only failed tasks stay in the inbox, so a cancelled task need not be dismissed.
+        // A cancelled task is not in the inbox, so only a failed task must be removed from it.
         if old.status == TaskStatus::Failed {
             inbox::dismiss(draft, old.id)?;
         }
@@ -439,7 +439,7 @@ pub fn on_silence(
         .approvals
         .values()
         .any(|approval| approval.attempt == id && approval.is_awaited());
-    // A team member is expected to be silent between two turns.
+    // A team member is silent between two turns, so its silence then does not count as a hang.
     let is_idle = attempt.session_of.is_some() && !attempt.session.in_turn;
     let is_hung =
         !is_idle && since_ms.is_some_and(|since_ms| since_ms >= draft.board().limits.silence_ms);
@@ -456,7 +456,7 @@ pub fn on_silence(
         attempt::stop(draft, id, AttemptCause::Hung, reason.clone());
         return attempt::requeue_after_failure(draft, attempt.task, AttemptCause::Hung, &reason);
     }
-    // After half of the permitted silence, the attempt is shown in the inbox.
+    // After half of the permitted silence, show the attempt in the inbox.
     let long_silence_ms =
         since_ms.filter(|since_ms| *since_ms >= draft.board().limits.silence_ms / 2);
     let may_be_silent = is_idle

@@ -91,7 +91,7 @@ pub fn on_breach(
     announce(draft, &mission.project, "coord:isolation", text, now)
 }
 
-/// Describes the evidence in a sentence for people.
+/// Describes the evidence that an attempt left its workspace, in a sentence for people.
 fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String {
     match sign {
         IsolationBreach::Checkout { paths } => {
@@ -121,8 +121,8 @@ fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String
     }
 }
 
-/// Returns whether one of these paths is in the manifest (the files that a task may change) of a
-/// task that is being worked on in the same project.
+/// Returns whether one of these paths is in the manifest (the files that a task may change) of any
+/// task of the same project that is being worked on.
 fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool {
     let attempts = board
         .attempts
@@ -159,9 +159,9 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
         })
 }
 
-/// Returns the mission's tasks whose attempts must be stopped, because they need files that
-/// `attempt`, an earlier attempt or work in the landing queue already uses. The task of `attempt`
-/// itself is never returned.
+/// Returns the tasks of the mission whose attempts must be stopped, because they use the same files
+/// as `attempt`, an earlier attempt or work in the landing queue. The task of `attempt` itself is
+/// never returned.
 fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept_uris: Vec<Uri> = board
         .claims

@@ -1,50 +1,55 @@
-//! The state of a request, and the one table of its changes.
+//! The states of an agent's permission request or question, and the only table that says which
+//! changes between these states are allowed.
 
 use super::{Approval, ApprovalDecision};
 use crate::transition::{UnlistedTransition, write_state};
 
-/// The state of a request. The record of a request stores the state in three fields: its decision,
-/// whether it is kept for the task, and whether it is closed.
+/// The state of an agent's permission request or question. An [`Approval`] does not store this
+/// state itself: the state follows from its fields `decision`, `is_kept_for_task` and `closed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalState {
     /// The request waits for an answer, and the program that asked waits too.
     Open,
-    /// The question waits for an answer that the task gets, because no program waits for it.
+    /// The question waits for an answer. No program waits for it any more, so the task's current or
+    /// next attempt gets the answer.
     Kept,
     /// The request is answered. The program that asked gets the answer.
     Answered,
     /// The question is answered. The task's current or next attempt gets the answer.
     AnsweredForTask,
-    /// Nobody needs the request any more. Only history has it.
+    /// Nobody needs the request any more. It leaves the board (the state in memory), and only the
+    /// store keeps it, as history.
     Closed,
 }
 
-/// A change of a request's state.
+/// An event that changes the state of a permission request or question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApprovalChange {
-    /// A person, a lead or the policy answered.
+    /// A person, a lead agent or the permission policy answered the request.
     Answer,
-    /// The question now belongs to the task.
+    /// The question now belongs to the task, because the program that asked no longer waits for the
+    /// answer.
     Keep,
-    /// The agent has read the answer.
+    /// The answer needs no further delivery, for example because the agent has read it.
     Read {
-        /// True if the attempt that asked is over.
+        /// True if the attempt whose agent asked is over.
         is_attempt_over: bool,
     },
-    /// Nobody needs the answer any more.
+    /// The request is closed without an answer, because nobody needs the answer any more.
     Withdraw,
-    /// The attempt that asked is over.
+    /// The attempt whose agent asked is over.
     EndAttempt,
 }
 
 impl ApprovalState {
-    /// Returns the state that follows after a change, or an error if the state does not allow it.
+    /// Returns the state that follows after `change`, or an error if this state does not allow the
+    /// change.
     pub fn after(self, change: ApprovalChange) -> Result<ApprovalState, UnlistedTransition> {
         use ApprovalState::*;
         match (self, change) {
             (Open, ApprovalChange::Answer) => Ok(Answered),
             (Kept, ApprovalChange::Answer) => Ok(AnsweredForTask),
-            // A question can be kept again with another assumption of the agent.
+            // A kept question may be kept again, because the agent can state another assumption.
             (Open | Kept, ApprovalChange::Keep) => Ok(Kept),
             (
                 Answered | AnsweredForTask,
@@ -93,7 +98,7 @@ impl ApprovalChange {
 }
 
 impl Approval {
-    /// Returns the state of the request.
+    /// Returns the state of the request, which follows from its stored fields.
     pub fn state(&self) -> ApprovalState {
         match (self.closed, &self.decision, self.is_kept_for_task) {
             (true, _, _) => ApprovalState::Closed,
@@ -104,15 +109,17 @@ impl Approval {
         }
     }
 
-    /// Stores an answer.
+    /// Stores the answer to this request. The caller must have checked that the request is neither
+    /// answered nor closed.
     pub(crate) fn answer(&mut self, decision: ApprovalDecision) {
         if self.change_state(ApprovalChange::Answer) {
             self.decision = Some(decision);
         }
     }
 
-    /// Changes the state of the request. No other code writes the fields of the state. Returns
-    /// whether the state allows the change.
+    /// Changes the state of the request if the present state allows the change, and returns whether
+    /// it does. A change that is not allowed is a bug of the caller and fails the tests. No other
+    /// code writes the fields `closed` and `is_kept_for_task`.
     pub(crate) fn change_state(&mut self, change: ApprovalChange) -> bool {
         let next = self.state().after(change);
         let is_allowed = next.is_ok();

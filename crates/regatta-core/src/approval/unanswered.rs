@@ -7,8 +7,8 @@
 //!   warning.
 //! - A later answer is sent to the attempt that works on the task now, or to the next one.
 //!
-//! Not here: permission requests. A permission request concerns one call of one program, and ends
-//! with that program.
+//! Not here: permission requests. A permission request concerns one tool call of a running program,
+//! and ends with that program.
 
 use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::attempt::Attempt;
@@ -28,7 +28,8 @@ use super::{Approval, ApprovalHeard, ApprovalKept, ApprovalWithdrawn, find};
 /// Prefix of the ids of requests that agents made with one of Regatta's own tools.
 const TOOL_REQUEST_PREFIX: &str = "tool-";
 
-/// Maximum size of an assumption, in bytes.
+/// Maximum size of an assumption (the answer on which an agent continues until a person answers),
+/// in bytes.
 const MAX_ASSUMPTION_BYTES: usize = 4 * 1024;
 
 impl Approval {
@@ -92,8 +93,8 @@ impl Approval {
 }
 
 /// Returns whether a question of this task stays open after the end of the attempt that asked it. A
-/// question in a conversation does not stay open, because the person's next message answers the
-/// question.
+/// question in a conversation does not stay open, because the person's next message answers it. The
+/// same holds for the session of a team's member.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
         let has_questions = task.is_polled() || task.purpose == Purpose::Lead;
@@ -101,7 +102,7 @@ fn keeps_questions(board: &Board, id: TaskId) -> bool {
     })
 }
 
-/// Returns the open questions of a task, oldest first.
+/// Returns the questions of a task that nobody has answered yet, oldest first.
 fn open_questions(board: &Board, task: TaskId) -> impl Iterator<Item = &Approval> {
     let all = board.approvals.values().map(|approval| &**approval);
     all.filter(move |approval| {
@@ -209,9 +210,9 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
         .collect();
     for approval in approvals.iter().filter(|approval| approval.is_open()) {
         let is_kept = approval.is_question() && keeps_questions(draft.board(), approval.task);
-        // A lead (an agent that splits a mission into tasks) gets answers at the start of its next
-        // turn, so a lead never waits. A worker waits for the answer to a question that it asked
-        // with Regatta's tool.
+        // A worker that asked with Regatta's tool `ask` waits for the answer, so its question is
+        // not given to the task yet. A lead (an agent that splits a mission into tasks) never
+        // waits, because it gets the answers at the start of its next turn.
         let is_lead = draft
             .board()
             .tasks
@@ -246,8 +247,9 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// Handles a program's message that withdraws one of its requests. A program also withdraws its
-/// requests when Regatta stops or pauses it. In that case, a question stays open for the task.
+/// Handles a program's message that withdraws one of its permission requests or questions. A
+/// program also sends such a message when Regatta stops or pauses it. In that case, a question
+/// stays open for the task.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_id: &str) {
     let found = draft.board().approvals.values().find(|approval| {
         approval.attempt == attempt.id && approval.request.id == request_id && approval.is_open()
@@ -266,7 +268,8 @@ pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_
     }
 }
 
-/// Closes the requests of a task that is over, because nobody needs the answers any more.
+/// Closes the permission requests and questions of a task that is over, because nobody needs the
+/// answers any more.
 pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
     let asked: Vec<(ApprovalId, AttemptId)> = draft
         .board()
@@ -296,7 +299,8 @@ pub(crate) fn send_unread_answers(draft: &mut Draft, attempt: &Attempt) {
     }
 }
 
-/// Returns the requests of a task that were answered but whose answers no agent has read yet.
+/// Returns the requests of a task that have an answer which no agent has read yet, with these
+/// answers.
 fn unread_answers(board: &Board, task: TaskId) -> Vec<(Approval, RequestAnswer)> {
     if !keeps_questions(board, task) {
         return vec![];
@@ -342,9 +346,9 @@ pub(crate) fn deliver_answer(
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
     if let Some(attempt) = attempt.filter(|attempt| attempt.stopping.is_none()) {
-        // An agent that waits in the middle of a turn fetches the answer with Regatta's tool `ask`.
-        // An agent whose program accepts no further prompts gets the answer when it reports that it
-        // has finished.
+        // Send the answer as a prompt, unless the agent gets it in another way. An agent that waits
+        // in the middle of a turn fetches the answer with Regatta's tool `ask`. An agent whose
+        // program accepts no further prompts gets the answer when it reports that it has finished.
         if attempt.accepts_prompts() && (asked.is_kept_for_task || !attempt.session.in_turn) {
             send_unread_answers(draft, &attempt);
         }
@@ -400,8 +404,8 @@ fn release_finished_work(
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else {
         return Ok(());
     };
-    // This work contains changes that Regatta never lands, so no answer moves the work out of
-    // review.
+    // No answer can move this work out of review, because the work contains changes that Regatta
+    // never lands.
     if landing::guard::never_lands_reason(&submission.changed, &submission.special).is_some() {
         return Ok(());
     }
@@ -409,8 +413,8 @@ fn release_finished_work(
         task::change_review_reason(draft, task, submission.clone(), reason);
         return landing::begin_review(draft, task, now);
     }
-    // If another attempt now holds a claim on the files, the work stays in review until a person
-    // lands it.
+    // While another attempt holds a claim on the files of this work, the work stays in review, and
+    // a person must land it later.
     if !landing::is_free_to_land(draft, task, now) {
         let reason = format!(
             "the question is answered, but somebody else holds the files: regatta land {}",
@@ -432,7 +436,8 @@ pub fn question_blocking_work<'a>(board: &'a Board, task: &Task) -> Option<&'a A
     }
 }
 
-/// Adds a warning to the task that its work was accepted although its questions are unanswered.
+/// Adds a warning to the task for each of its unanswered questions: the work was accepted although
+/// nobody has answered the question.
 pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     let open: Vec<String> = open_questions(draft.board(), task)
         .map(|asked| {
@@ -458,14 +463,15 @@ pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
 pub(crate) enum QuestionGate {
     /// The work may continue: no question is open, or the project lets work land on an assumption.
     Pass,
-    /// The work must wait for an answer. Carries the reason for people.
+    /// The work must wait for an answer. Contains the reason, as a text for people.
     Wait(String),
     /// The question was answered, but the agent has not read the answer. The work goes back to the
     /// agent with this text.
     ReturnWork(String),
 }
 
-/// Decides whether a task's finished work may continue, given the task's questions.
+/// Decides whether a task's finished work may go on to its review or landing, or must first wait
+/// for the answer to one of the task's questions.
 pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
     if !keeps_questions(board, task.id) {
         return QuestionGate::Pass;

@@ -68,8 +68,8 @@ pub fn on_program_exit(
         return Ok(()); // the work was reported as done before the process ended
     }
     match exit {
-        // A team member's session must run until somebody stops it, so it is a failure if the
-        // program ends by itself.
+        // A team member's session must run until somebody stops it, so an end of the program by
+        // itself counts as a crash.
         ProgramExit::Done { .. } if attempt.session_of.is_some() => {
             end(
                 draft,
@@ -100,8 +100,8 @@ pub fn on_program_exit(
             let reason = "its process vanished (a kill -9, or the machine stopped)";
             let has_session = attempt.session.session_id.is_some();
             let resume = has_session.then(|| resume_point(&attempt, true));
-            // The first retry starts at once. If processes of this task keep vanishing, the delay
-            // grows with each retry.
+            // Retry at once after the first vanished process. If the task was tried before, wait
+            // before the retry, and longer each time.
             let is_repeated = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = retry_delay_ms(draft, attempt.task)?
                 .filter(|_| is_repeated)

@@ -42,8 +42,8 @@ pub struct FinishReport {
 }
 
 impl FinishReport {
-    /// Returns whether the report has more than its output text, so that it must be stored as a
-    /// result.
+    /// Returns whether the report says more than its output text: that no change is needed, or
+    /// facts for later tasks. Only such a report is stored as the attempt's result.
     pub(crate) fn is_result(&self) -> bool {
         self.not_needed || !self.learnings.is_empty()
     }
@@ -103,8 +103,9 @@ pub fn on_agent_event(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    // One record of the program's journal (its recorded output) can contain several events. Only
-    // the events of earlier records have certainly been handled.
+    // One record of the program's journal (its recorded output) can contain several events. So only
+    // the events of earlier records are certainly old, and an event of the last record is applied,
+    // because it may be new.
     if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }

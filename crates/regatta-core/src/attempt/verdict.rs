@@ -109,21 +109,25 @@ pub enum WorkVerdict {
     Unknown { reason: String },
 }
 
-/// Work that passed its checks, with the findings that decide how its task continues.
+/// Work that passed its checks, with the findings from which [`judge_passed_work`] decides how its
+/// task continues.
 struct PassedWork {
     submission: Submission,
-    /// Changed files that are not part of the work, because they are outside the manifest.
+    /// Changed files that are not part of the work, because they are outside the task's manifest
+    /// (the file patterns that it may change).
     held_back: Vec<String>,
-    /// One line with the results of the checks, if the work is a turn of a conversation.
+    /// One line with the results of the checks of this work. Present only if the work is a turn of
+    /// a conversation.
     checks: Option<String>,
 }
 
 /// The way in which a task continues after the verdict on its attempt's work.
 enum Continuation {
-    /// The attempt has ended, and the draft has recorded the rest. The landing is the one that the
-    /// work entered, if any.
+    /// The attempt has ended, and everything that follows from the verdict is recorded. Contains
+    /// the landing, if the work entered the landing queue.
     Settled(Option<LandingId>),
-    /// The work does not count, so the task goes back for another attempt.
+    /// The work does not count, so the task goes back for another attempt. Contains the cause, and
+    /// the reason for people.
     TryAgain(AttemptCause, String),
 }
 
@@ -210,8 +214,8 @@ pub fn apply_verdict(
     }
 }
 
-/// Decides how a task continues whose work passed its checks. The task's purpose decides what
-/// counts as its result.
+/// Decides how a task continues after its work passed its checks. The purpose of the task decides
+/// what counts as its result.
 fn judge_passed_work(
     draft: &mut Draft,
     task: &Task,
@@ -324,8 +328,8 @@ fn submit_changes(
     Ok(Continuation::Settled(landing))
 }
 
-/// Completes a task whose result is an answer, unless the answer cannot be used for the reason
-/// `Err`.
+/// Completes a task whose result is an answer, such as a review. If `outcome` is an error, the
+/// answer cannot be used and the task is tried again.
 fn judge_answer(
     draft: &mut Draft,
     task: &Task,
@@ -342,7 +346,7 @@ fn judge_answer(
     }
 }
 
-/// Completes a task whose result is a report, if the agent left one.
+/// Completes a task whose result is a report. If the agent left no report, the task is tried again.
 fn judge_report(draft: &mut Draft, task: &Task, id: AttemptId) -> Result<Continuation, Refusal> {
     let has_content =
         |result: &WorkResult| !result.detail.trim().is_empty() || !result.artifacts.is_empty();
@@ -362,7 +366,7 @@ fn judge_report(draft: &mut Draft, task: &Task, id: AttemptId) -> Result<Continu
     ))
 }
 
-/// Decides about a task whose work should have changed files and did not.
+/// Decides how a task continues whose work should have changed files but changed none.
 fn judge_unchanged(
     draft: &mut Draft,
     task: &Task,
@@ -426,8 +430,8 @@ fn try_again(
     if cause == AttemptCause::Environment {
         requeue_after_failure(draft, attempt.task, cause, reason)?;
     } else {
-        // Work that failed its checks goes back to the worker in the same workspace and, if the
-        // program has one, the same session.
+        // If the work failed its checks, the next attempt continues in the same workspace and, if
+        // the program has a session, in the same session.
         let resume = (cause == AttemptCause::Invalid).then(|| resume_point(attempt, true));
         let again = NextAttempt {
             counts_as_failure: true,
@@ -449,7 +453,7 @@ fn recorded_result(draft: &Draft, id: AttemptId) -> Option<WorkResult> {
 
 /// Maximum number of learnings (facts for later tasks) in one result.
 const MAX_LEARNINGS: usize = 20;
-/// Maximum size of one learning, in bytes.
+/// Maximum size of one learning (a fact for later tasks), in bytes.
 const MAX_LEARNING_BYTES: usize = 4_000;
 
 /// Refuses a report with too many or too long learnings.
@@ -499,9 +503,9 @@ fn not_needed_reason(draft: &Draft, id: AttemptId) -> Option<String> {
     (result.status == ResultStatus::NotNeeded).then(|| reason.to_owned())
 }
 
-/// Combines the agent's earlier report that no change is needed with the final result of its
-/// program. If that final result says only "done", the earlier status is kept. Any other status is
-/// more specific and wins.
+/// Returns `result`, the final result of the agent's program. If it says only "done" and the agent
+/// reported earlier that no change is needed, the status becomes "not needed". Any other final
+/// status is more specific and wins.
 fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
     match not_needed_reason(draft, id) {
         Some(reason) if result.status == ResultStatus::Done => WorkResult {
@@ -513,8 +517,8 @@ fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> W
     }
 }
 
-/// Records what the check of the work found: the worker's result, changes to files that the task
-/// may not change, and warnings.
+/// Records what the check of an attempt's work found: the worker's result, changes to files that
+/// the task may not change, and warnings.
 fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings, now: Now) {
     let WorkFindings {
         result,

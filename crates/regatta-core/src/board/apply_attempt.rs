@@ -47,8 +47,8 @@ impl Board {
                 self.record_cause(*event.attempt(), *event.cause(), now, rows);
             }
             Event::AttemptEnded(event) => {
-                // The end of an attempt closes its requests, except open questions that now belong
-                // to the task.
+                // The end of an attempt closes its permission requests and questions, except open
+                // questions that now belong to the task.
                 for id in self.approvals_of(*event.attempt()) {
                     self.change_approval(id, rows, |approval| {
                         approval.change_state(ApprovalChange::EndAttempt);
@@ -200,7 +200,8 @@ impl Board {
         }
     }
 
-    /// Records on the task why its current attempt ends.
+    /// Stores the cause of the end of attempt `id` on its task, if `id` is still the current
+    /// attempt of the task.
     fn record_cause(
         &mut self,
         id: AttemptId,

@@ -157,8 +157,8 @@ impl Board {
                 });
             }
             Event::LandingEnded(event) => {
-                // A landing with faults was already counted as failed at its first fault, so it
-                // must not be counted twice.
+                // If the landing had a fault, it was counted as failed at its first fault. Do not
+                // count it again.
                 let is_counted = self
                     .landings
                     .get(event.landing())
@@ -203,8 +203,9 @@ impl Board {
                     record.trunk_difference = event.differs().clone()
                 });
             }
-            // If the event has no tip (the trunk's expected newest commit), the next landing sets
-            // the tip to a commit that the trunk contains.
+            // An event without a tip clears the project's tip (the commit to which Regatta expects
+            // the trunk to point). The next landing then sets the tip to a commit that the trunk
+            // contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
                 record.accepted.extend(
                     record
@@ -271,8 +272,8 @@ impl Board {
         self.change_project(name, rows, |project| change(&mut project.queue));
     }
 
-    /// Changes a part of a project on which no index of tasks depends, so tasks are not indexed
-    /// again.
+    /// Changes a part of a project on which no index of tasks depends, so the project's tasks need
+    /// not be indexed again.
     pub(super) fn change_project(
         &mut self,
         name: &ProjectName,

@@ -147,8 +147,7 @@ impl Board {
         }
     }
 
-    /// Records, for the task's mission, the commit with which the latest task of the mission
-    /// landed.
+    /// Stores, on the mission of task `id`, the commit with which this task has just landed.
     fn record_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
         let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else {
             return;

@@ -18,7 +18,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Starts a change of `board` at the time `now`.
+    /// Starts a draft: a copy of `board` on which a change at the time `now` is prepared.
     pub fn new(board: &Board, now: Now) -> Draft {
         Draft {
             board: board.clone(),
@@ -29,13 +29,13 @@ impl Draft {
         }
     }
 
-    /// Sets the person, agent or service on whose behalf the change is made.
+    /// Sets the person, agent or service that asked for the change.
     pub(crate) fn with_actor(mut self, by: Actor) -> Draft {
         self.actor = by;
         self
     }
 
-    /// Returns the person, agent or service on whose behalf the change is made.
+    /// Returns the person, agent or service that asked for the change.
     pub(crate) fn actor(&self) -> &Actor {
         &self.actor
     }
@@ -57,7 +57,7 @@ impl Draft {
         self.board.ready_index = index;
     }
 
-    /// Returns the time at which the change happens.
+    /// Returns the time of the change that this draft prepares.
     pub(crate) fn now(&self) -> Now {
         self.now
     }
@@ -76,7 +76,8 @@ impl Draft {
         self.events.push(event);
     }
 
-    /// Returns whether the draft has an event that [`Draft::take_events`] has not returned yet.
+    /// Returns whether the draft has recorded events that [`Draft::take_events`] has not returned
+    /// yet.
     pub(crate) fn has_recorded(&self) -> bool {
         !self.events.is_empty()
     }

@@ -25,10 +25,11 @@ impl Board {
         self.fold_into(recorded, &mut Rows::new());
     }
 
-    /// Like [`Board::fold`], but also collects the rows that must be stored.
+    /// Like [`Board::fold`], but also puts the changed rows, which the store must write, into
+    /// `rows`.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        // After a restore from a backup, the log skips some event numbers, so that no token (an
-        // event number) is used twice.
+        // Take the revision from the log and do not count on. After a restore from a backup, the
+        // log skips some numbers, so that no token (an event number) is used twice.
         self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);
     }

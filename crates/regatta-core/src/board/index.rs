@@ -170,7 +170,8 @@ impl Board {
         }
         if attempt.end.is_none() {
             self.attempts_without_slot += usize::from(attempt.takes_no_slot);
-            // A team member's session does not count towards its agent's limit of tasks.
+            // Do not count a team member's session, because it does not count towards its agent's
+            // limit of tasks.
             if attempt.session_of.is_none() {
                 let count = self
                     .running_by_agent
@@ -323,8 +324,8 @@ impl Board {
             let mut task = Task::clone(task);
             change(&mut task);
             task.updated_unix_ms = now.unix_ms;
-            // Remove the snooze of a task that no longer needs a person, because only such tasks
-            // can be snoozed.
+            // End the snooze when the task's new status does not need a person, so that a later
+            // inbox item of the task is not hidden.
             let can_be_snoozed = matches!(
                 task.status,
                 TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing

@@ -7,7 +7,8 @@ use crate::task::{Task, TaskStatus};
 
 use super::{Board, Row, Rows};
 
-/// Builds a board row by row, so that the store need not hold all rows in memory at once.
+/// Builds a board from one stored row after another, so that the store need not hold all rows in
+/// memory at once.
 #[derive(Debug, Default)]
 pub struct BoardLoader {
     board: Board,

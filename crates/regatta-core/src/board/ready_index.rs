@@ -28,18 +28,19 @@ const GROUP_THRESHOLD: u32 = 64;
 /// Identifies a group: the list of ready tasks, whether the tasks need only shared claims, and the
 /// group's pattern.
 type GroupKey = (ReadyFor, bool, Uri);
-/// A task's priority and id, which give the order of tasks within a group.
+/// A task's priority and id, by which the tasks of a list or group are ordered.
 type TaskRank = (u8, TaskId);
 
-/// The ready tasks of all lists, some in groups and the others ungrouped.
+/// An index of all ready tasks, for each list of [`ReadyFor`]. Some tasks that need the same files
+/// are in groups, which a search can skip as a whole; the other tasks are ungrouped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadyIndex {
     ungrouped: OrdMap<ReadyFor, OrdSet<TaskRank>>,
     groups: OrdMap<GroupKey, OrdSet<TaskRank>>,
     group_of: OrdMap<TaskId, (bool, Uri)>,
-    /// For each pattern and directory, the number of ready tasks that need exactly this pattern or
-    /// something below this directory. The key is a hash of the pattern or directory. If two of
-    /// them have the same hash, the search only takes longer.
+    /// For each file pattern and directory, the number of ready tasks that need exactly this
+    /// pattern or something below this directory. The key is a hash of the name. Names with the
+    /// same hash are counted together, which only makes a search slower.
     demand: OrdMap<u64, u32>,
 }
 
@@ -84,8 +85,8 @@ fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
 const SUBTREE_SUFFIX: &str = "/**";
 
 impl ReadyIndex {
-    /// Adds a ready task. The task joins a group at once if many ready tasks need one of its
-    /// patterns.
+    /// Adds a ready task, which needs claims on `uris`. The task joins a group at once if many
+    /// ready tasks need one of its patterns.
     pub(super) fn insert(&mut self, list: &ReadyFor, task: &Task, uris: &[Uri], shared: bool) {
         let mut most_wanted: Option<(u32, &Uri)> = None;
         for uri in uris {
@@ -115,7 +116,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Removes a task that is no longer ready.
+    /// Removes a task from the index, because the task is no longer ready.
     pub(super) fn remove(&mut self, list: &ReadyFor, task: &Task, uris: &[Uri]) {
         for uri in uris {
             self.count_down(hash([uri.as_str(), ""]));
@@ -148,7 +149,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Adds a task to the group of tasks that need this pattern.
+    /// Adds a task to the group of the ready tasks that need the pattern `uri`.
     fn group(&mut self, list: &ReadyFor, rank: TaskRank, shared: bool, uri: Uri) {
         self.group_of.insert(rank.1, (shared, uri.clone()));
         let key = (list.clone(), shared, uri);
@@ -272,9 +273,9 @@ impl Board {
         })
     }
 
-    /// Returns whether claim `id` prevents `agent` from working on the pattern. A claim of the
-    /// agent's own work does not prevent the agent, and neither does a shared claim if `shared`
-    /// access is enough.
+    /// Returns whether the claim `id` prevents `agent` from working on the pattern `theirs`. A
+    /// claim of the agent's own work does not prevent the agent, and neither does a shared claim if
+    /// `shared` access is enough.
     fn excludes_claim(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.claims.get(&ClaimId(id)).is_some_and(|held| {
             (!shared || held.mode == ClaimMode::Exclusive)
@@ -282,8 +283,8 @@ impl Board {
         })
     }
 
-    /// Returns whether the waiting request `id` for a claim prevents `agent` from working on the
-    /// pattern, by the same rules as [`Board::excludes_claim`].
+    /// Returns whether the waiting request `id` prevents `agent` from working on the pattern
+    /// `theirs`, by the same rules as [`Board::excludes_claim`] for claims.
     fn excludes_wait(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.waits.get(&WaitId(id)).is_some_and(|wait| {
             (!shared || wait.mode == ClaimMode::Exclusive)

@@ -135,8 +135,8 @@ pub(crate) fn holders_conflicting_with(
     holders
 }
 
-/// Returns the position of a waiting request in the queue, counted from 1, among the requests that
-/// overlap this request.
+/// Returns the position, counted from 1, of a request that waits for a claim. Only earlier requests
+/// that overlap this request count.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
     let Some(wait) = board.waits.get(&id) else {

@@ -6,8 +6,8 @@
 //! stored. Regatta derives these claims from the running attempts and landings, so the claims are
 //! always correct.
 //!
-//! Identity claims exclude only others. An agent that claimed a task by hand may start the task, a
-//! lead agent may claim a task that its worker then starts, and all attempts of one agent share the
+//! Identity claims exclude only others. An agent that claimed a task by hand may start the task. A
+//! lead agent may claim a task that its worker then starts. All attempts of one agent share the
 //! agent's name.
 //!
 //! [`check_agent_and_project`] checks claims that are made by hand. A claim in the name of an
@@ -31,7 +31,7 @@ use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 /// conflict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
-    /// Nobody in particular, so that every holder conflicts.
+    /// No party in particular: every holder of an overlapping claim conflicts.
     Anybody,
     /// A person or agent that claims URIs by hand (not through an attempt), in the name of this
     /// owner.
@@ -102,7 +102,8 @@ pub fn held_by_work(board: &Board) -> impl Iterator<Item = (ClaimOwner, Vec<Uri>
     attempts.chain(landings)
 }
 
-/// Returns the attempts and landings of others that hold a URI that overlaps `uri`.
+/// Returns the attempts and landings that hold a URI which overlaps `uri` and that do not belong to
+/// `party`, each with the overlapping URI.
 pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(ClaimOwner, Uri)> {
     // Work that is about to start needs no check here: the state of its task already excludes a
     // second attempt, and attempts of one agent may share its name.
@@ -235,8 +236,9 @@ pub(crate) fn task_holders(
     )
 }
 
-/// Returns whether `holder`, who claimed `theirs` by hand or waits for it, is the agent of the work
-/// or that agent's lead. Such a claim does not prevent the work from starting.
+/// Returns whether `holder`, which claimed `theirs` by hand or waits for it, is the agent of the
+/// work `party` or that agent's lead. Such a claim on a task, a workspace or an agent's name does
+/// not prevent the work from starting. A claim on files is never "own".
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
     let Party::Work(agent) = party else {
         return false;
@@ -323,7 +325,8 @@ pub fn check_agent_and_project(
     Ok(())
 }
 
-/// Returns whether a project has this name or, if the name contains wildcards, matches it.
+/// Returns whether there is a project called `name` or, if `name` contains wildcards, a project
+/// that matches it.
 fn has_project(board: &Board, name: &str) -> bool {
     let Ok(pattern) = PathPattern::new(name) else {
         return false;

@@ -7,8 +7,8 @@ use crate::refusal::Refusal;
 
 use super::{ClaimMode, ClaimOwner, conflicting_holders, grant_owned};
 
-/// Returns the lowest `count` ports of a range that nobody holds or waits for. Refuses and names
-/// some holders if there are too few.
+/// Returns the lowest `count` free ports of a range: ports that nobody holds or waits for. Refuses
+/// and names some holders if too few ports are free.
 pub(crate) fn free_ports(
     draft: &Draft,
     count: usize,

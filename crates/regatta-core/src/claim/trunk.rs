@@ -1,5 +1,6 @@
-//! Claims on a project's trunk (the branch onto which finished work lands): the time for which such
-//! claims may be held or waited for by hand, and the claim under which a landing moves the trunk.
+//! Claims on a project's trunk, the branch onto which finished work lands. This module limits how
+//! long people and agents may hold the trunk or wait for it, and makes the claim under which a
+//! landing moves the trunk.
 
 use crate::board::{Board, Draft};
 use crate::ids::{LandingId, Now, ProjectName};

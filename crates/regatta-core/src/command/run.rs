@@ -408,7 +408,7 @@ pub(super) fn run(
     })
 }
 
-/// Returns the answer to a command whose function returns no value.
+/// Converts the empty result of a command's function into the answer [`CommandOutcome::Done`].
 fn done_outcome((): ()) -> CommandOutcome {
     CommandOutcome::Done
 }

@@ -1,8 +1,9 @@
-//! Acts on deadlines that have passed: leases expire, tasks may be retried, and snoozes end.
+//! Acts on deadlines that have passed: for example, leases and snoozes end, and delayed tasks may
+//! start again.
 
 use super::*;
 
-/// Handles every item whose deadline has passed.
+/// Acts on every deadline that has passed, with the function for its kind.
 pub(super) fn on_timers(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     for due in draft.board().expired_timers(now) {
         match due {

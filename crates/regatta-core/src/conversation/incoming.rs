@@ -208,9 +208,9 @@ pub(super) fn on_message(
     })
 }
 
-/// Returns the open request of the agent and the answer to it, if the message is such an answer.
-/// Any text answers a question. Only certain words allow or deny a permission request; any other
-/// text is a new prompt.
+/// Returns the agent's open permission request or question, and the answer that the message `text`
+/// gives to it. Any text answers a question. Only certain words, such as `yes`, allow or deny a
+/// permission request. Any other text is a new prompt, and the result is `None`.
 fn approval_answer(
     board: &Board,
     conversation: &Conversation,
@@ -269,7 +269,7 @@ fn new_conversation(board: &Board, message: &ThreadMessage, now: Now) -> Convers
     }
 }
 
-/// A message that is a command to Regatta and not a prompt for the agent.
+/// A message that is a command to Regatta itself and not a prompt for the agent, such as `stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadCommand {
     Stop,
@@ -345,8 +345,7 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     }
 }
 
-/// Accepts the requests that were held until an operator allowed them: each request becomes the
-/// prompt of a turn.
+/// Makes each request that was held until an operator allowed it the prompt of a turn.
 pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut conversation = find(draft.board(), id)?;
     if conversation.held.is_empty() {

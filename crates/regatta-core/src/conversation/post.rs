@@ -1,5 +1,5 @@
-//! Posts: the output of a conversation for people in the thread. A post has a stage number, which
-//! rises when its content changes, and the number of the stage that was last shown.
+//! Posts: what a conversation shows to people in the thread. A post has a stage number, which rises
+//! when its content changes, and the number of the stage that was last shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,7 +102,7 @@ pub enum ShowOutcome {
     /// the post.
     #[serde(rename = "as")]
     Visible { stage: u32, refs: Vec<String> },
-    /// The post can never be shown, for this reason.
+    /// The post can never be shown; `why` is the reason.
     Never { why: String },
 }
 
@@ -132,7 +132,8 @@ pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     );
 }
 
-/// Adds a notice that the message of a turn waits for `ahead` earlier turns.
+/// Adds a notice to the thread which says that the message of a turn waits for `ahead` earlier
+/// turns.
 pub(super) fn add_queued(conversation: &mut Conversation, turn: u64, ahead: usize) {
     add_post(conversation, PostContent::Queued { turn, ahead });
 }
@@ -200,7 +201,8 @@ pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     }
 }
 
-/// Marks the notices "waits for earlier turns" as changed for turns that no longer wait.
+/// Marks the notice "waits for earlier turns" as changed for each turn that no longer waits, so
+/// that a bridge (the connection to the service) updates the notice.
 pub(super) fn restage_queued(conversation: &mut Conversation) {
     let queued: Vec<u64> = conversation
         .turns
@@ -218,7 +220,8 @@ pub(super) fn restage_queued(conversation: &mut Conversation) {
     }
 }
 
-/// Adds a post with an agent's question or permission request to its thread.
+/// Shows an agent's permission request or question as a post in the conversation in which the agent
+/// works.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
         return;
@@ -232,7 +235,8 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: No
     record_change(draft, conversation, now);
 }
 
-/// Marks the post of a request as changed, because the request was answered or withdrawn.
+/// Stores the answer in the post that shows the request `approval`, and marks the post as changed,
+/// because the request was answered or withdrawn.
 pub(crate) fn on_approval_decided(
     draft: &mut Draft,
     approval: ApprovalId,
@@ -258,7 +262,7 @@ pub(crate) fn on_approval_decided(
     record_change(draft, conversation, now);
 }
 
-/// Returns whether a conversation shows this request as still unanswered.
+/// Returns whether the conversation has a post that shows the request `approval` as unanswered.
 fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool {
     conversation
         .posts
@@ -288,7 +292,7 @@ pub(super) fn begin_post(
     Ok(())
 }
 
-/// Records whether a bridge could show a post.
+/// Records that a bridge has shown a post, or that the post can never be shown.
 pub(super) fn on_shown(
     draft: &mut Draft,
     id: ConversationId,

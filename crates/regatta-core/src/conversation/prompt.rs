@@ -102,8 +102,8 @@ pub(super) fn prompt_text(
     text
 }
 
-/// Returns an author's name and id in one line. The caller must fence the line, because people
-/// choose their own names and could put instructions into them.
+/// Returns an author's name and id in one line. The caller must put the line into a code fence (see
+/// [`fenced`]), because people choose their own names and could put instructions into them.
 fn describe_author(by: &Author) -> String {
     format!(
         "{} ({})",

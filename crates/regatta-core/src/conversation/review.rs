@@ -24,7 +24,7 @@ pub enum ReviewTarget {
     ThisThread,
 }
 
-/// Words that say nothing about what to review.
+/// Words that do not name the object of a review, such as "please".
 const FILLER_WORDS: [&str; 16] = [
     "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it",
     "of", "here", "for", "me",
@@ -50,7 +50,8 @@ pub fn review_target(text: &str) -> Option<ReviewTarget> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
     let rest: Vec<String> = rest.collect();
-    // Only the words directly after "review" say what to review.
+    // A `pr` or `pull` counts only if it follows "review" directly or after other filler words.
+    // Later in the message, it does not say what to review.
     let object = rest
         .iter()
         .take_while(|word| FILLER_WORDS.contains(&word.as_str()));
@@ -97,8 +98,8 @@ pub(super) fn nothing_to_review(
             "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
              pull request itself, or name one that an agent here has opened."
         )),
-        // Reply like this only to the first message, because in a later message "it" can mean
-        // something that was mentioned before.
+        // Reply like this only to the first message of a conversation, because in a later message
+        // "it" can mean something that was mentioned before.
         ReviewTarget::ThisThread if conversation.turn_count == 0 => Some(
             "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
         ),

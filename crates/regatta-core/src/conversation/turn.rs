@@ -84,7 +84,7 @@ pub struct ConversationTurn {
     pub ended_unix_ms: Option<u64>,
 }
 
-/// A message that becomes the prompt of a turn.
+/// A message that becomes the prompt of a turn: the arguments of [`queue_prompt`].
 pub(super) struct TurnRequest {
     pub(super) by: Author,
     pub(super) text: String,
@@ -268,7 +268,8 @@ pub(super) fn work_to_review(
         .and_then(|conversation| work_of(conversation))
 }
 
-/// The report of an attempt at the end of a turn.
+/// The result of a turn: the agent's answer, its changes in the repository, and the results of the
+/// checks.
 pub(crate) struct TurnResult {
     pub(crate) answer: String,
     pub(crate) work: Option<Submission>,
@@ -297,8 +298,9 @@ pub(crate) fn on_turn_finished(
     let work = result
         .work
         .filter(|work| !work.changed.is_empty() && !is_review);
-    // Nobody asked for this attempt in the thread. The attempt resolves a conflict between this
-    // conversation's work and other work that has already landed.
+    // Without a current turn, nobody in the thread asked for this attempt: it resolved a conflict
+    // between the conversation's work and other work that has already landed. Its commit then
+    // replaces the commit of the latest turn that has work.
     let is_fixup = task.fixup.is_some() && conversation.current_turn().is_none();
     if let Some(work) = work.as_ref().filter(|_| is_fixup)
         && let Some(last_work) = conversation
@@ -395,7 +397,8 @@ pub(crate) fn on_turn_finished(
     Ok(landing)
 }
 
-/// Returns an answer as it is stored. An answer that is too long is cut, and a note says so.
+/// Returns the agent's answer as it is stored with the conversation. A long answer is cut, and a
+/// note at its end says so.
 fn stored_answer(answer: &str) -> String {
     if answer.chars().count() <= MAX_ANSWER_CHARS {
         return answer.to_owned();
@@ -485,7 +488,7 @@ fn rest_and_drop_notes(
     )
 }
 
-/// Stops the current turn and drops the messages that wait for it to end.
+/// Stops the current turn, and drops the messages that wait until this turn ends.
 pub(super) fn stop(
     draft: &mut Draft,
     id: ConversationId,

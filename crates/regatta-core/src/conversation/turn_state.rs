@@ -1,4 +1,5 @@
-//! The state of a turn, and the one table of its changes.
+//! The states of a turn (one message to the agent, with its work and answer), and the only table
+//! that says which changes between these states are allowed.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ pub enum TurnState {
     Stopped,
 }
 
-/// A change of a turn's state.
+/// An event that changes the state of a turn (one message to the agent, with its work and answer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEvent {
     /// The agent gets the message.
@@ -32,7 +33,8 @@ pub enum TurnEvent {
 }
 
 impl TurnState {
-    /// Returns the state that follows after an event, or an error if the state does not allow it.
+    /// Returns the state that follows after `event`, or an error if this state does not allow the
+    /// event.
     pub fn after(self, event: TurnEvent) -> Result<TurnState, UnlistedTransition> {
         use TurnState::*;
         match (self, event) {
@@ -71,7 +73,7 @@ impl TurnEvent {
 }
 
 impl ConversationTurn {
-    /// Changes the state of the turn. No other code writes the state.
+    /// Changes the state of the turn. No other code changes it.
     pub(super) fn change_state(&mut self, event: TurnEvent) {
         let next = self.state.after(event);
         write_state(&mut self.state, next);

@@ -24,7 +24,7 @@ const MAX_SEARCHED_TASKS: usize = 5_000;
 /// agents.
 const MAX_WAITING_TASKS: usize = 500;
 
-/// The state in which people see an agent.
+/// The state of an agent as people see it, with the agent's task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDisplay {
     pub state: DisplayState,
@@ -70,7 +70,7 @@ pub fn offline_reason(board: &Board, agent: &Agent) -> Option<String> {
 }
 
 /// Returns a state that says whether an agent could take work: offline, parked (it cannot work at
-/// present), idle or busy. [`agent_displays`] returns the activity of an agent.
+/// present), idle or busy. [`agent_displays`] returns instead what an agent is doing.
 pub fn availability_display(board: &Board, agent: &Agent) -> ItemDisplay {
     if offline_reason(board, agent).is_some() {
         DisplayState::Offline.into()
@@ -141,7 +141,8 @@ fn working_attempts(board: &Board) -> BTreeMap<&AgentName, &Attempt> {
     working
 }
 
-/// Returns the text of the open request of each attempt.
+/// Returns, for each attempt with an unanswered permission request or question, the id and one line
+/// of that request.
 fn open_requests(board: &Board) -> BTreeMap<AttemptId, String> {
     board
         .approvals
@@ -154,7 +155,7 @@ fn open_requests(board: &Board) -> BTreeMap<AttemptId, String> {
         .collect()
 }
 
-/// Returns the state of each agent's first landing in the queue.
+/// Returns, for each agent with work in the landing queue, the state of its oldest landing.
 fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDisplay> {
     let mut labels = BTreeMap::new();
     for project in board.projects.keys() {
@@ -177,8 +178,8 @@ fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDispla
     displays
 }
 
-/// Returns the waiting tasks of each mission in reverse order, so that the next task is the last
-/// element.
+/// Returns the waiting tasks of each mission in reverse order, so that a caller can take the next
+/// task from the end of the list.
 fn waiting_tasks(board: &Board) -> BTreeMap<MissionId, Vec<TaskId>> {
     let is_waiting = |id: &TaskId| {
         board
@@ -268,7 +269,7 @@ fn display_without_work(
         };
         return Some(AgentDisplay::without_task(state, parked.reason.clone()));
     }
-    // A failed task that was retried or dropped no longer counts for its agent.
+    // A failed task that was retried or dismissed no longer counts as the agent's last work.
     if let Some(task) = last_failed.filter(|task| board.failed.contains_key(*task)) {
         return Some(AgentDisplay::of_task(
             DisplayState::Failed,

@@ -1,4 +1,5 @@
-//! The counts of a fleet or of one project, as every view shows them.
+//! The counts that every view shows of a whole fleet or of one project: tasks by state, attempts,
+//! agents, missions and inbox items.
 
 use std::collections::BTreeMap;
 
@@ -86,9 +87,9 @@ fn open_tasks(board: &Board, mission: MissionId) -> usize {
         .count()
 }
 
-/// Returns the counts of the whole fleet (all projects of the daemon), or of one project. Tasks
-/// that have ended are not counted, because the board contains only open tasks; a view that shows
-/// their number gets it from the store.
+/// Returns the counts (tasks, attempts, agents, missions and inbox items) of the whole fleet, which
+/// is all projects of the daemon, or of one project. Tasks that have ended are not counted, because
+/// the board contains only open tasks. A view that shows their number gets it from the store.
 pub fn fleet_summary(board: &Board, project: Option<&ProjectName>, now: Now) -> FleetSummary {
     let counts = state_counts(board, project);
     let count = |state| counts.get(&state).copied().unwrap_or_default();

@@ -39,7 +39,8 @@ fn reported_name(line: &str) -> Option<&str> {
     (!name.is_empty() && !name.contains(' ')).then_some(name)
 }
 
-/// Returns the first word of a command line that is not an assignment of a variable.
+/// Returns the command of a command line: the first word that is not an assignment of a variable,
+/// such as `CI=1`.
 fn first_command(check: &str) -> Option<&str> {
     check.split_whitespace().find(|word| !word.contains('='))
 }

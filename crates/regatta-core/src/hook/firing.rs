@@ -1,5 +1,5 @@
-//! Fires hooks: finds the hooks (rules of the user) that an event triggers, and starts their
-//! commands or gives the message to the router (the part of Regatta that runs commands from
+//! Fires hooks: finds the hooks (rules of the user) that an event triggers. Then starts a hook's
+//! command, or gives the message to the router (the part of Regatta that runs commands from
 //! messages).
 //!
 //! Not here: the decision whether a hook fires (see [`matching`]).
@@ -45,7 +45,7 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         };
         match evaluate(board, &hook, &input, now) {
             HookMatch::NotTriggered { .. } => {}
-            // The triggers that a paused hook skips are not recorded, because people know that the
+            // Do not record the triggers that a paused hook skips, because people know that the
             // hook is paused.
             HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
             HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
@@ -79,8 +79,8 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: Str
     fire_waiting(draft, hook.id, now);
 }
 
-/// Fires the hooks that wait for a URI which the event has freed, each for its oldest waiting
-/// trigger.
+/// Fires the hooks that wait for a URI which the event has freed. Each such hook fires for its
+/// oldest waiting trigger.
 fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     let waiting_hooks = draft
         .board()
@@ -128,8 +128,8 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Converts an event into the input for the check whether the hook fires; `None` if this kind of
-/// event does not trigger the hook.
+/// Converts an event into the input that [`evaluate`] needs to decide whether the hook fires.
+/// Returns `None` if the hook does not react to this kind of event.
 fn input_for<'a>(
     board: &Board,
     before: &Board,
@@ -282,7 +282,7 @@ fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     }
 }
 
-/// Starts a hook's command. `depth` is the number of hooks that led to `cause`.
+/// Starts a hook's command. `depth` is the number of hooks in the chain that led to `cause`.
 fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
     let HookAction::Run { argv, cwd } = hook.action.clone() else {
         return;

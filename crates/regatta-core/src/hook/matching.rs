@@ -32,7 +32,8 @@ pub enum HookInput<'a> {
 }
 
 impl HookInput<'_> {
-    /// Returns the description of the trigger that is recorded when the hook fires.
+    /// Returns a description of the message, event or freed claim, which is recorded when the hook
+    /// fires.
     pub fn cause(&self) -> FiringCause {
         match self {
             HookInput::Message(message) => FiringCause::Message {
@@ -57,7 +58,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the person, agent or service that caused the input.
+    /// Returns the person, agent or service that caused the message, event or freed claim.
     fn by(&self) -> &Actor {
         match self {
             HookInput::Message(message) => &message.sender,
@@ -66,11 +67,12 @@ impl HookInput<'_> {
     }
 }
 
-/// The decision whether a hook fires for an input. `why` is a reason for people.
+/// The decision whether a hook fires for an input (a message, an event or a freed claim). `why` is
+/// a reason for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
-    /// The input does not match the trigger of the hook.
+    /// The message, event or freed claim does not match the trigger of the hook.
     NotTriggered {
         why: String,
     },
@@ -90,14 +92,14 @@ pub enum HookMatch {
     },
 }
 
-/// Decides whether a hook fires for an input.
+/// Decides whether a hook fires for an input, which is a message, an event or a freed claim.
 pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> HookMatch {
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
     // A hook that calls the router (the part of Regatta that runs commands from messages) needs no
-    // further checks, because the router does nothing that could trigger this hook again and makes
-    // its own claim.
+    // further checks. The router does nothing that could trigger this hook again, and it makes its
+    // own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -156,7 +158,8 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             return Some(format!("the message contains {word}"));
         }
     }
-    // A hook on events may react to actions of Regatta itself, but not to the hook's own actions.
+    // No hook reacts to its own actions. Other actions of Regatta may fire a hook on events, unlike
+    // messages of Regatta.
     hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire the hook", hook.identity()))
 }
@@ -233,8 +236,8 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     })
 }
 
-/// Returns a sentence about the condition that keeps a triggered hook from firing, or `None` if all
-/// conditions hold.
+/// Returns a sentence about the condition that keeps a triggered hook from firing, or `None` if
+/// every condition holds.
 fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));

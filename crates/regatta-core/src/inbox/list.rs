@@ -195,8 +195,8 @@ pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns the queued landing of a task's work if the landing waits for a person. A landing that
-/// Regatta retries to see whether the person has acted is also returned.
+/// Returns the landing of a task's work if the landing waits in the queue for a person. It is also
+/// returned while Regatta retries it to see whether the person has acted.
 fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|landing| &**landing);
     landing.filter(|landing| landing.held.is_some() || landing.hold_count.is_some())
@@ -260,7 +260,8 @@ fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
 fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     match task.status {
         TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, task, "")),
-        // The agent's question that blocks this work is already in the inbox as its own item.
+        // Add no item for this work, because the agent's question that blocks it is in the inbox as
+        // an item of its own.
         TaskStatus::InReview if approval::question_blocking_work(board, task).is_some() => None,
         TaskStatus::InReview => {
             let files = task
@@ -302,8 +303,8 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     }
 }
 
-/// Builds an inbox item of this kind about a task. The item's reason is the reason that the task
-/// states, or `otherwise` if the task states no reason.
+/// Builds an inbox item of this kind about a task. The item shows the reason that the task states,
+/// or `otherwise` if the task states no reason.
 fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     OpenItem {
         item: InboxItem::Task(task.id),

@@ -6,9 +6,10 @@ use crate::ids::TaskId;
 
 use super::{LayoutTask, MAX_BOXES, TaskProgress, assign_columns};
 
-/// The boxes of a drawing with their dependencies and columns, before they get rows.
+/// The boxes of a drawing, each with its tasks, the boxes on which it depends, and its column. The
+/// rows are not known yet.
 pub(super) struct FoldedGraph {
-    /// The tasks in each box, as indices, in order.
+    /// For each box, the tasks in it, as indices of [`FoldInput::tasks`] in ascending order.
     pub(super) members: Vec<Vec<usize>>,
     pub(super) needs: Vec<Vec<usize>>,
     pub(super) columns: Vec<u32>,
@@ -53,12 +54,12 @@ impl FoldedGraph {
         }
     }
 
-    /// Returns the number of boxes.
+    /// Returns the number of boxes in the drawing.
     pub(super) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Returns for each box whether another box depends on a task in it.
+    /// Returns, for each box, whether another box depends on it.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.len()];
         self.needs
@@ -69,8 +70,8 @@ impl FoldedGraph {
     }
 }
 
-/// The input for folding (joining tasks into shared boxes of a drawing): all tasks, the task that
-/// must stay visible, and the critical path (the longest chain of open tasks).
+/// The input for folding, which joins tasks into shared boxes of a drawing: all tasks, the task
+/// that must stay visible, and the critical path (the longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,
@@ -114,7 +115,7 @@ impl FoldInput<'_> {
             })
     }
 
-    /// Returns the word that shows the status of a box's tasks.
+    /// Returns the word that shows the status of a box: the status of the box's first task.
     fn label_of(&self, members: &[usize]) -> &str {
         members.first().map_or("", |task| self.tasks[*task].label)
     }
@@ -203,7 +204,8 @@ impl UnionFind {
         UnionFind((0..count).collect())
     }
 
-    /// Returns the smallest member of an item's group, which stands for the group.
+    /// Returns the smallest item of the group that contains the item `at`. This item stands for the
+    /// group.
     pub(super) fn root(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];

@@ -9,7 +9,8 @@ use super::fold::{FoldedGraph, UnionFind};
 pub(super) struct LayoutGrid {
     /// The cells of each column, from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
-    /// For each cell, the linked cells in the previous column and (in `after`) in the next column.
+    /// For each cell, the cells in the previous column that a line connects with it. `after`
+    /// contains the same for the next column.
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
     /// Links on the critical path (the longest chain of open tasks). These links are kept
@@ -78,8 +79,8 @@ impl LayoutGrid {
         (grid, paths)
     }
 
-    /// Adds a cell for a line that passes through a column, at the height at which the line's first
-    /// box would be.
+    /// Adds a cell to `column` for a line that passes through the column. The cell is at the height
+    /// of `from`, the box where the line starts.
     fn add_cell(&mut self, column: usize, rank: &mut Vec<usize>, from: usize) -> usize {
         let cell = self.before.len();
         rank.push(rank[from]);
@@ -146,7 +147,8 @@ impl LayoutGrid {
         self.columns = best.1;
     }
 
-    /// Writes the position of each cell of a column into `places`.
+    /// Stores in `places`, for each cell of the column, its position in the column, counted from
+    /// the top.
     fn record_positions(&self, column: usize, places: &mut [usize]) {
         self.columns[column]
             .iter()
@@ -159,14 +161,14 @@ impl LayoutGrid {
         let mut crossed = 0;
         for column in 1..self.columns.len() {
             self.record_positions(column, places);
-            // Go through the links by their left end, from top to bottom. Each link crosses those
-            // earlier links whose right end is below its own.
+            // Go through the links from top to bottom, by their left ends. A link crosses each
+            // earlier link whose right end is lower in the drawing than its own.
             let mut ends = vec![0; self.columns[column].len() + 1];
             for cell in &self.columns[column - 1] {
                 let targets = || self.after[*cell].iter().map(|after| places[*after]);
                 for place in targets() {
-                    // The Fenwick tree `ends` gives the number of earlier right ends at `place` and
-                    // above.
+                    // The Fenwick tree `ends` counts the right ends of the earlier links. Sum up
+                    // how many of them are at `place` or higher in the drawing.
                     let (mut position, mut above) = (place + 1, 0);
                     while position > 0 {
                         above += ends[position];
@@ -197,7 +199,8 @@ impl LayoutGrid {
                 .enumerate()
                 .for_each(|(nth, cell)| rows[*cell] = nth as i64);
         }
-        // Align each column with the previous one, then with the next one, then with both.
+        // Move the cells of each column towards their linked cells in the previous column, then in
+        // the next column, then in both.
         let column_count = self.columns.len();
         for column in 1..column_count {
             self.move_to_preferred_rows(column, (true, false), &mut rows);
@@ -222,8 +225,9 @@ impl LayoutGrid {
     /// Moves the cells of a column as close to their preferred rows as their order allows. Cells
     /// that want the same rows meet in the middle.
     fn move_to_preferred_rows(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
-        // A run is a block of neighbouring cells. Each entry has the weighted sum of its cells'
-        // preferred rows minus their positions, the total weight, and the number of cells.
+        // A run is a block of neighbouring cells that move together. Each entry has the weighted
+        // sum of its cells' preferred rows minus their positions, the total weight, and the number
+        // of cells.
         let mut runs: Vec<(i64, i64, usize)> = Vec::new();
         for (nth, cell) in self.columns[column].iter().enumerate() {
             let (preferred, weight) = self.preferred_row(*cell, sides, rows);
