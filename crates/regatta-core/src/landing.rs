@@ -406,7 +406,8 @@ facts! {
     QueueReleased { project: ProjectName }
     /// Landed work could not be pushed to the remote. Regatta will try again.
     QueueUnpushed { project: ProjectName, unpushed: remote_sync::Unpushed }
-    /// After a failed push, the remote has all landed work again; `commit` was pushed.
+    /// A push succeeded after an earlier push had failed, so the remote has all landed work again.
+    /// The push sent `commit`.
     QueuePushed { project: ProjectName, commit: CommitId }
     /// The result of comparing the trunk with Regatta's records changed. `differs` describes how
     /// the commits on the trunk differ from the records. Without `differs`, they agree again.

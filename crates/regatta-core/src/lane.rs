@@ -149,8 +149,8 @@ impl From<WrittenLaneRule> for LaneRule {
 }
 
 impl<'de> Deserialize<'de> for LaneRule {
-    /// Reads a rule that is written as a word or a table. This function is written by hand because
-    /// the error of an untagged enum would not name the wrong field.
+    /// Reads a lane rule that is written as a word or a table. This function is written by hand
+    /// because the error of a derived untagged enum would not name the field that is wrong.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
         struct LaneRuleVisitor;
         impl<'de> Visitor<'de> for LaneRuleVisitor {

@@ -160,7 +160,8 @@ fn check_free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(
     }
 }
 
-/// Records a mission's new lead data, and, if given, its new workers and state.
+/// Records the changed data of a mission's lead, and, if given, the mission's new workers and
+/// state.
 fn record_lead(
     draft: &mut Draft,
     mission: MissionId,

@@ -85,7 +85,8 @@ const COORDINATION_LABELS: [&str; 16] = [
     "status",
 ];
 
-/// The request that a message contains.
+/// The meaning of a message in a project's channel: a command to the router, a question, or plain
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RouterCommand<'a> {
     /// `!dev [n] [task or words]`: start one or more leads for a task, a goal, or the waiting

@@ -173,15 +173,15 @@ pub(crate) fn park(
         ),
         _ => None,
     };
-    // The provider already gets no work because of a limit, and this report names no end, so it is
-    // about the same limit.
+    // The provider already gets no work because of a limit, and this report names no end. The
+    // report is about the same limit, so nothing changes.
     if let (Some(before), None, true) = (&before, until_unix_ms, is_limit)
         && before.class == class
     {
         return;
     }
-    // Several agents of one provider report the same limit. Only a report with a later end is
-    // recorded.
+    // Several agents of one provider report the same limit. A report is ignored unless it names a
+    // later end than the record.
     if let Some(before) = before
         && before.class == class
         && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= deadline_fleet_ms)
@@ -254,8 +254,8 @@ pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     }
 }
 
-/// Handles that an agent's work succeeded: forgets how often its provider reported limits without a
-/// known end, so that the next delay is short again.
+/// Handles the success of an agent's work. Forgets how often its provider reported limits without a
+/// known end, so that the delay after the next such limit is short again.
 pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     let Some(agent) = draft.board().agents.get(agent) else {
         return;

@@ -189,11 +189,12 @@ pub fn poll(
 /// refusal. An agent that waits for work is woken only then.
 pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
     let Some(agent) = board.agents.get(&request.agent) else {
-        // The request would be refused because there is no such agent, and the caller should be
-        // told at once.
+        // No agent has this name, so the request will be refused. Wake the caller, so that it gets
+        // the refusal at once.
         return true;
     };
-    // The request would be refused because Regatta starts this agent's program itself.
+    // Regatta starts this agent's program itself, so the request will be refused. Wake the caller
+    // here, too.
     if agent.is_run_by_regatta() && !request.by_hand {
         return true;
     }
@@ -208,7 +209,7 @@ pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
 /// Returns the first ready task that an agent may not start because a budget is used up, with the
 /// reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
-    /// Maximum number of tasks that are checked in each queue, to limit the time.
+    /// Maximum number of tasks that are checked in each list of ready tasks, to limit the time.
     const MAX_CHECKED_TASKS: usize = 100;
     let assigned = [
         ReadyFor::Offered(agent.clone()),
@@ -328,7 +329,8 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // From the first task of each queue, take the best, by priority and then by id.
+    // Take the first task of each mission and of each project's pool (tasks without a mission). Of
+    // these, start the best, by priority and then by id.
     mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))
@@ -399,7 +401,8 @@ fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
 /// Returns the number of attempts that count against this machine's maximum. Turns of leads,
 /// answers to questions, and attempts on other runners do not count.
 pub fn machine_running(board: &Board) -> usize {
-    // Without other runners, which is usual, the number is known without looking at each attempt.
+    // If there are no other runners, as is usual, the number of attempts here follows from two
+    // counters, without looking at each attempt.
     if board.runners.is_empty() {
         board.attempts.len() - board.attempts_without_slot
     } else {

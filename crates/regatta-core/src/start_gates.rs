@@ -389,9 +389,9 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     ))
 }
 
-/// Returns a result if the trunk no longer contains landed commits of the mission. This result
-/// blocks a mission that runs in waves (tasks that run at the same time), and is a warning for
-/// other missions.
+/// Returns the result of the gate about the trunk's history if the trunk no longer contains landed
+/// commits of the mission. This result blocks a mission that runs in waves (tasks that run at the
+/// same time), and is a warning for other missions.
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;

@@ -97,7 +97,7 @@ impl Validation {
         !self.files_exist.is_empty() || !self.content_check.is_empty()
     }
 
-    /// Returns whether there are no checks.
+    /// Returns whether the work has to pass no checks at all.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty()
             && self.content_check.is_empty()
@@ -281,7 +281,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns the result that ends the task: changed files, or a report.
+    /// Returns the kind of result that completes the task: changed files, or a report.
     pub fn expects(&self) -> Expects {
         self.purpose.expects()
     }

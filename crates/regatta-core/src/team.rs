@@ -292,7 +292,7 @@ pub struct TeamBackup {
     pub extra: UnknownFields,
 }
 
-/// A command about a team.
+/// A person's command about a team, such as launching or stopping it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(

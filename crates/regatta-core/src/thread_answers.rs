@@ -198,8 +198,8 @@ pub(crate) fn follow_up(
     Ok(())
 }
 
-/// Adds a message to a thread's list. Beyond the maximum, removes the oldest message after the
-/// first.
+/// Adds a message to a thread's list. If the list is then too long, removes the second message,
+/// because the first message identifies the thread.
 fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
     messages.push(id);
     if messages.len() > MAX_THREAD_MESSAGES {
@@ -291,7 +291,7 @@ fn answer_text(task: &Task, result: Option<&WorkResult>) -> Option<String> {
     (!answer.is_empty()).then(|| answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect())
 }
 
-/// The reason why the result of a task cannot be used that should answer a person.
+/// The problem that is reported when a task that should answer a person ends without an answer.
 const NO_ANSWER: &str = "it finished without an answer";
 
 /// Handles the result of a task that answers a question: posts the answer in the thread that began

@@ -362,7 +362,8 @@ pub fn hold_queue(
     Ok(())
 }
 
-/// Lets a project's held landing queue continue. Does nothing if the queue is not held.
+/// Lets a project's landing queue continue after it was held (stopped). Does nothing if the queue
+/// is not held.
 pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
     let Some(project_record) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject {

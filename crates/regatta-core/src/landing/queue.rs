@@ -347,8 +347,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial merge that get no checks of their own, because no trial ends
-/// with them. `checkpoints` are the lengths of all trials.
+/// Returns the landings of `trial` that get no checks of their own, because no trial merge ends
+/// with them. `checkpoints` has the number of landings of each trial that passed or is running.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -465,7 +465,7 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
         .iter()
         .filter(|carried| !carried.unverified && !passed(&carried.commit));
     // Several landings have the same commit if they belong to one wave (tasks that land as one
-    // commit). The place of the commit is after the last of these landings.
+    // commit). Only a trial that includes the last of these landings tests the whole commit.
     let end = |commit: &CommitId| {
         carries
             .iter()

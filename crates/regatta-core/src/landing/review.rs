@@ -136,7 +136,7 @@ pub(crate) fn finish(
         Err(reason) => return Ok(Err(reason)),
     };
     // If the reviewed task is no longer in review, a person has already decided or the work was
-    // withdrawn.
+    // withdrawn. The answer then has no effect.
     let Some(reviewed) = draft
         .board()
         .tasks
@@ -170,8 +170,8 @@ pub(crate) fn finish(
         )?,
         None => match operator::approve(draft, &reviewed, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
-            // The work cannot be queued, for example because somebody else claimed its files during
-            // the review.
+            // The work was approved, but it cannot be queued, for example because somebody else
+            // claimed its files during the review. The message tells people how to land it later.
             Err(refusal) => {
                 let text = format!(
                     "{by} approved {id}, but it cannot land yet: {}. regatta land {id}",

@@ -214,8 +214,8 @@ fn record_landed(
     now: Now,
 ) -> Result<(), Refusal> {
     let tip = &carried.commit;
-    // If this landing changes nothing, the trunk's newest commit belongs to another landing, and a
-    // later undo of this task must not revert that commit.
+    // A landing that changes nothing did not make the trunk's newest commit. Do not record that
+    // commit as this landing's own, because a later undo of this task would revert other work.
     let own = match &carried.nothing_new {
         None => Some(tip.clone()),
         Some(nothing) => nothing.landed_as.clone(),

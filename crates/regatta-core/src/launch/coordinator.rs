@@ -145,7 +145,8 @@ pub fn on_resolved(
             continue;
         };
         if entry.state != MemberState::Queued || entry.prepared {
-            // The member was already checked, or was left out in the meantime.
+            // The member was already checked, or was left out in the meantime, so this report about
+            // it is ignored.
             continue;
         }
         let MemberResolution {
@@ -210,7 +211,7 @@ pub fn on_resolved(
     Ok(())
 }
 
-/// Describes for people the program that was found for a member.
+/// Describes for people the installed program that was found for a team member.
 fn describe_program(program: &ProgramFacts) -> String {
     let version = program
         .version
@@ -583,8 +584,8 @@ pub(crate) fn restore(
     now: Now,
 ) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name).or_else(|refusal| {
-        // `find` refuses deleted teams, but a team that was deleted before the backup also gets its
-        // record back.
+        // `find` refuses deleted teams. A team that was deleted before the backup also gets its
+        // record back, so it is looked up directly.
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
     if let Some(existing) = latest_launch(draft.board(), &team)

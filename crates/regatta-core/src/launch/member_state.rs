@@ -193,7 +193,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
     record_entry(draft, launch, entry);
 }
 
-/// Updates a member's entry after a message that its program sent.
+/// Updates a member's entry in the launch after an event that the member's program reported.
 fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEntry {
     match event {
         AgentEvent::Started { session, model } => {
@@ -360,7 +360,8 @@ fn end_reason(
     }
 }
 
-/// Converts the cause of an attempt's end into the category for a team member.
+/// Converts the cause for which a team member's session ended into the category that is recorded
+/// for the member.
 fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     use attempt::AttemptCause;
     match cause {
@@ -405,7 +406,7 @@ fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// Shortens a text to its first 300 characters, so that entries stay small.
+/// Shortens a text to its first 300 characters, so that members' entries stay small.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
 }

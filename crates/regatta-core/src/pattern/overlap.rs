@@ -59,7 +59,8 @@ impl<'a> PatternSegment<'a> {
     fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
             (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
-            // Both texts are written in the same way, so equal names have equal texts.
+            // Both names are written in the same form here, so the segments match a common name
+            // only if their texts are equal.
             (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
             _ => globs_overlap(&self.tokens(), &other.tokens()),
         }

@@ -143,7 +143,7 @@ impl Task {
             .filter_map(|path| PathPattern::new(path).ok())
             .collect();
         // If one side has a directory at a conflicting path, the files in the directory belong to
-        // the conflict.
+        // the conflict, so the agent may change them.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories =
             conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);

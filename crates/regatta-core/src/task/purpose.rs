@@ -72,7 +72,7 @@ impl Purpose {
         *self == Purpose::default()
     }
 
-    /// Returns the result that ends a task with this purpose.
+    /// Returns the kind of result that completes a task with this purpose.
     pub fn expects(&self) -> Expects {
         match self {
             Purpose::Work { expects } => *expects,

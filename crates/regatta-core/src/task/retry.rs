@@ -108,8 +108,8 @@ pub(crate) fn retry_after(
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of().is_some() {
-        // The task holds a team member's session open and ends with it. The team's launch decides
-        // about a new session.
+        // The task holds a team member's session open and ends with it, so it is not retried. The
+        // team's launch decides about a new session.
         return Ok(());
     }
     // A failed try to repair finished work counts only as a try to repair, because the submitted

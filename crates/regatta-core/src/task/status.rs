@@ -60,8 +60,9 @@ impl TaskStatus {
         }
     }
 
-    /// Returns the words for people: alone ("working") and in a sentence ("T3 is working"). A task
-    /// whose work landed is also "done"; whether it landed is recorded in the task.
+    /// Returns the words for people: alone ("working") and in a sentence ("T3 is working"). A
+    /// completed task is always "done", because the task records separately whether its work
+    /// landed.
     fn labels(self) -> (&'static str, &'static str) {
         match self {
             TaskStatus::Backlog => ("backlog", "is in the backlog"),
