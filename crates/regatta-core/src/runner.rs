@@ -308,7 +308,7 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .collect();
     for attempt in lost {
         // If an attempt was already being stopped, its task was made available for another try when
-        // the stop began, and must not count a second failure here.
+        // the stop began, so only the other attempts' tasks are made available here.
         if attempt.stopping.is_none() {
             task::retry_after(
                 draft,

@@ -89,9 +89,9 @@ pub struct PollGrant {
 }
 
 /// Gives an agent the next task and starts an attempt at it. Tasks offered to the agent come first,
-/// then tasks assigned to it, then tasks of its missions, and then tasks without a mission. Within
-/// each of these groups, tasks with a higher priority come first, and then older tasks. Returns
-/// `None` if no task is ready or the agent or machine is full.
+/// then tasks assigned to it, and then tasks of its missions and tasks without a mission together.
+/// Within each of these three groups, tasks with a higher priority come first, and then older
+/// tasks. Returns `None` if no task is ready or the agent or machine is full.
 ///
 /// `facts` are given when the engine polls for an agent whose program it will start. These facts
 /// are observations, such as the free memory, for the conditions that are checked before a start.
@@ -329,8 +329,8 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // Take the first task of each mission and of each project's pool (tasks without a mission). Of
-    // these, start the best, by priority and then by id.
+    // Compare the first task of each mission and of each project's pool (tasks without a mission),
+    // and take the best by priority and then by id.
     mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))

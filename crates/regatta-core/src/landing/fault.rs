@@ -46,8 +46,9 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// Handles a project's failed trial merges for which the landing at fault is known: defers that
-/// landing or, after its second failure, takes it out of the queue.
+/// Handles a project's failed trial merges for which the landing at fault is known. Defers that
+/// landing; after its second failure, takes it out of the queue once no other landing can be the
+/// cause.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,

@@ -66,7 +66,8 @@ pub(crate) fn submit_edits(
 
 /// Checks whether finished work may enter the queue. Checks in this order: changes that never land,
 /// open questions, files that somebody else holds, approval by a person or reviewer. Work that
-/// fails a check is kept for a person.
+/// fails a check is kept for a person. It goes back to its agent if the agent has not read an
+/// answer.
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,

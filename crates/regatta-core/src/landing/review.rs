@@ -119,7 +119,9 @@ pub(super) fn begin(
 }
 
 /// Applies the answer of a finished review of task `id`: lands the reviewed work or sends it back.
-/// The answer counts only for the reviewed commit. The inner `Err` is the reason why the answer cannot be understood or does not count.
+/// If newer work has been submitted since, the answer does not count and a new review begins. The
+/// inner `Err` is the reason why the answer cannot be understood or why `by` may not review the
+/// task.
 pub(crate) fn finish(
     draft: &mut Draft,
     review: &Task,

@@ -378,11 +378,11 @@ pub(crate) fn on_wait_timeout(
 }
 
 /// Delay before a held landing is tried again for the first time. The delay doubles with each
-/// further try.
+/// further try, up to sixteen times this value.
 const FIRST_HOLD_MS: u64 = 5_000;
 
-/// Holds a landing back for a time that doubles with each try, together with the other landings of
-/// its wave (tasks that land as one commit). All other landings continue.
+/// Holds a landing back for a time that doubles with each try, up to 80 seconds, together with the
+/// other landings of its wave (tasks that land as one commit). All other landings continue.
 pub(super) fn hold_with_backoff(
     draft: &mut Draft,
     id: LandingId,

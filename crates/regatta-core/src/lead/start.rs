@@ -163,8 +163,9 @@ fn queued_missions<'a>(
         .filter(move |mission| mission.project == *project && mission.state == MissionState::Queued)
 }
 
-/// Chooses the agent whose program will lead a mission: the requested agent, the agent in the
-/// project's settings, or the only agent that there is.
+/// Chooses the agent whose program will lead a mission: the requested agent, or else the agent in
+/// the project's settings. Without either, chooses the only agent with the role of a lead, or the
+/// only agent that there is.
 pub(crate) fn choose_lead(
     board: &Board,
     project: &Project,
