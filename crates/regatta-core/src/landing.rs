@@ -417,7 +417,8 @@ facts! {
     TrunkAccepted { project: ProjectName, by: String, tip: Option<CommitId> }
 }
 
-/// Returns the landing with this id, or a refusal if it does not exist or has ended.
+/// Returns the landing (finished work on its way to the trunk) with this id, or a refusal if it
+/// does not exist or has ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
     board
         .landings

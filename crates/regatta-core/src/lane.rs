@@ -238,7 +238,8 @@ impl LaneSettings {
             .map(|name| provider_name::canonical(name))
     }
 
-    /// Returns the rule that the settings have for a provider under any of the provider's names.
+    /// Returns the lane rule that the settings have for a provider under any of the provider's
+    /// names.
     fn configured_rule(&self, provider: &str) -> Option<&LaneRule> {
         self.policy.get(provider).or_else(|| {
             self.policy

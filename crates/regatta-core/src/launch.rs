@@ -247,7 +247,7 @@ pub struct LaunchEntry {
 }
 
 impl LaunchEntry {
-    /// Returns a new entry for a member that waits to start, without a lane (start group) or
+    /// Returns a new launch entry for a member that waits to start, without a lane (start group) or
     /// settings.
     fn new(team: &Team, name: &MemberName) -> LaunchEntry {
         LaunchEntry {
@@ -281,7 +281,7 @@ impl LaunchEntry {
             .is_some_and(|lane| lane.kind == LaneKind::Secondary)
     }
 
-    /// Returns this entry with the cause of its state set.
+    /// Returns this entry of a member with the cause of the member's state set.
     fn with_cause(mut self, kind: MemberCauseKind, text: impl Into<String>) -> LaunchEntry {
         self.cause = Some(MemberCause {
             kind,
@@ -341,7 +341,7 @@ impl TeamLaunch {
         self.members.iter().find(|entry| entry.name == *name)
     }
 
-    /// Returns the lead's entry in this launch, or `None` if the record has lost it.
+    /// Returns the lead's entry in this launch, or `None` if the record of the launch has lost it.
     pub fn lead(&self) -> Option<&LaunchEntry> {
         self.members.iter().find(|entry| entry.lead)
     }

@@ -115,8 +115,8 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Parses the paths in an agent's report. The report must contain a JSON array of paths inside the
-/// repository.
+/// Parses the paths in an agent's report about the files of a task. The report must contain a JSON
+/// array of paths inside the repository.
 fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
     let array = report
         .find('[')

@@ -505,7 +505,7 @@ fn waits_for_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns whether an unfinished task will continue without a person's help.
+/// Returns whether an unfinished task will continue without a person's help or a new event.
 pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     let is_resting = task.status.is_waiting()
@@ -533,8 +533,8 @@ fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool
         }
 }
 
-/// Returns whether a mission starts no tasks until a person acts, because it is not active or a
-/// start condition blocks it.
+/// Returns whether a mission starts no tasks at present, because it is drained, waits for a lead,
+/// or is blocked by a start condition that a person must fix.
 fn is_stopped_for_person(mission: &Mission) -> bool {
     let stops_all =
         |result: &GateResult| result.kind == Some(WaitKind::Gate) && result.tasks.is_empty();

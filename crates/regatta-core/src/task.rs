@@ -97,7 +97,7 @@ impl Validation {
         !self.files_exist.is_empty() || !self.content_check.is_empty()
     }
 
-    /// Returns whether the work has to pass no checks at all.
+    /// Returns whether the finished work has to pass no checks.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty()
             && self.content_check.is_empty()
@@ -339,7 +339,7 @@ impl Task {
         }
     }
 
-    /// Frees unused memory of the task's lists, which reading a stored task leaves behind.
+    /// Frees the unused memory that the task's lists have after the task was read from the store.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.files.shrink_to_fit();
         self.blocked_by.shrink_to_fit();

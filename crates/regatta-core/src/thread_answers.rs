@@ -481,7 +481,7 @@ fn find_thread<'a>(
         .find(|thread| thread.root == root)
 }
 
-/// Returns the tasks for later messages of the same thread that wait for this task.
+/// Returns the tasks that answer later messages of the same thread and wait for this task.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Purpose::Answer { root, .. } = &task.purpose else {
         return vec![];

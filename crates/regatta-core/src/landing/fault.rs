@@ -76,8 +76,8 @@ pub(super) fn settle_failed_trials(
     Ok(())
 }
 
-/// Returns a landing that is known to have made its trial merge fail, with the result of that
-/// trial.
+/// Returns a landing (queue entry) that is known to have made its trial merge fail, with the result
+/// of that trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, FailedTrial)> {
     let at_fault = |landing: &&Arc<Landing>| {
         let Some(failed_trial) = &landing.failed_trial else {
@@ -93,7 +93,7 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Fai
     Some((landing, failed_trial))
 }
 
-/// Returns whether a trial merge of exactly these landings, in this order, passed.
+/// Returns whether a trial merge of exactly the landings in `trial`, in this order, passed.
 fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -> bool {
     let has_passed = |landing: &Landing| {
         matches!(

@@ -310,7 +310,8 @@ pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
     require_free_claims(draft, task, &agent, now).is_ok()
 }
 
-/// Returns the position of a landing in its project's queue, with its task.
+/// Returns the position of a landing (finished work on its way to the trunk) in its project's
+/// queue.
 fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, Refusal> {
     let landing = find(board, id)?;
     let order = merge_order(board, &landing.project, now);

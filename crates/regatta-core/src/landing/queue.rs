@@ -176,7 +176,8 @@ pub(super) fn new_landing(
     }
 }
 
-/// Puts a landing into its project's queue. No other function does.
+/// Puts a landing (finished work on its way to the trunk) into its project's queue. No other
+/// function does.
 ///
 /// Work that only a person may approve enters only if a person approved exactly this submission
 /// (Q13). A later submission of the same task needs a new approval.
@@ -386,7 +387,8 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins a trial merge of these landings, unless the last of them is still in an earlier trial.
+/// Begins a trial merge of the landings (queue entries) in `trial`, unless the last of them is
+/// still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;
@@ -530,8 +532,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     }
 }
 
-/// Advances the queue when the retry time of a held landing has passed, so that the landing is
-/// tried again.
+/// Advances the queue when the retry time of a held landing (finished work on its way to the trunk)
+/// has passed, so that the landing is tried again.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());
@@ -546,8 +548,9 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
     Ok(())
 }
 
-/// Takes a landing out of the queue because a person or Regatta asks for it. Refuses while the
-/// trunk is being moved to a commit that contains this landing.
+/// Takes a landing (finished work on its way to the trunk) out of the queue, because a person or
+/// Regatta asks for it. Refuses while the trunk is being moved to a commit that contains this
+/// landing.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());

@@ -191,7 +191,8 @@ impl LandingState {
         })
     }
 
-    /// Marks the result of a running trial as one that will be ignored.
+    /// Returns this state with the result of a running trial merge marked as one that will be
+    /// ignored.
     fn voided(self) -> LandingState {
         match self {
             LandingState::Trying {
@@ -235,7 +236,8 @@ impl LandingChange {
     }
 }
 
-/// Returns the commit that a trial made of `landing`, if the trial contained it.
+/// Returns the commit that a trial merge made of `landing`, if the trial contained it. `carries`
+/// lists the trial's commits.
 fn commit_of(carries: &[CarriedLanding], landing: LandingId) -> Option<&CommitId> {
     let carried = carries.iter().find(|carried| carried.landing == landing);
     carried.map(|carried| &carried.commit)
@@ -247,7 +249,8 @@ fn without(mut carries: Vec<CarriedLanding>, landing: LandingId) -> Vec<CarriedL
 }
 
 impl Landing {
-    /// Changes the state of the landing. No other code writes the state.
+    /// Changes the state of the landing, for example from queued to being tried. No other code
+    /// writes the state.
     pub(crate) fn change_state(&mut self, change: LandingChange) {
         let next = self.state.clone().after(change);
         write_state(&mut self.state, next);

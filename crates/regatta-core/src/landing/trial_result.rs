@@ -232,7 +232,8 @@ fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitI
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
-/// Returns the commit that a trial merge made of `landing`. `new` is the trial's last commit.
+/// Returns the commit that a trial merge made of `landing`. `carries` lists the commits of the
+/// trial, and `new` is its last commit.
 fn carried_commit(
     carries: &[CarriedLanding],
     landing: LandingId,
@@ -312,8 +313,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Ends a landing's trial merge or move without blaming the landing. The landing is queued as
-/// before and will be tried again.
+/// Ends the trial merge or the move of a landing (queue entry) without blaming the landing. The
+/// landing is queued as before and will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,

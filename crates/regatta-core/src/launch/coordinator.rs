@@ -109,7 +109,7 @@ pub fn begin(
     Ok(id)
 }
 
-/// Marks a team's latest launch as replaced, because a new one begins.
+/// Marks a team's latest launch as replaced, because a new launch begins.
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = latest_launch(draft.board(), team).cloned() {
         supersede_record(draft, &old);
@@ -495,7 +495,8 @@ fn open_session(
         })
 }
 
-/// Queues a member again that failed to start, was skipped or no longer runs.
+/// Queues a team member for another start after it failed to start, was skipped, or stopped
+/// running.
 pub fn retry(
     draft: &mut Draft,
     name: &TeamName,
@@ -634,7 +635,8 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Records a member's entry in the launch, if it differs from the recorded one.
+/// Records a member's entry in the record of the launch, unless the record already has an equal
+/// entry.
 pub(crate) fn record_entry(draft: &mut Draft, id: LaunchId, entry: LaunchEntry) {
     let Some(launch) = draft.board().launches.get(&id) else {
         return;
@@ -690,7 +692,7 @@ pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
-/// Returns a copy of a member's current entry in a launch.
+/// Returns a copy of a member's current entry in the record of a launch.
 pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> Option<LaunchEntry> {
     board
         .launches
@@ -717,7 +719,7 @@ pub(super) fn add_evidence(
     entry
 }
 
-/// Returns the entry changed to the state "failed to start", with the reason.
+/// Returns the member's entry changed to the state "failed to start", with the reason.
 pub(super) fn failed_entry(
     entry: LaunchEntry,
     kind: MemberCauseKind,

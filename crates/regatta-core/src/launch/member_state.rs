@@ -118,8 +118,8 @@ pub fn activity_of_task(
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
     Some(match activity(board, &entry, silent_ms) {
-        // Work and requests outside the session belong to the member's other tasks, so they do not
-        // count here.
+        // `activity` also counts the member's other tasks. Here only the session counts, so work
+        // and requests to a person that belong to another task are ignored.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
         MemberActivity::Waiting if !has_open_request => {
             if attempt.session.in_turn {
@@ -132,7 +132,8 @@ pub fn activity_of_task(
     })
 }
 
-/// Updates a team member's entry in its launch after an event of the member's session.
+/// Updates a team member's entry in the record of its launch after an event of the member's
+/// session.
 pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
@@ -390,8 +391,8 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     }
 }
 
-/// Returns the entry of the member whose session this attempt is. Returns `None` if the member has
-/// another session by now.
+/// Returns the entry, in the record of its launch, of the member whose session this attempt is.
+/// Returns `None` if the member has another session by now.
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
     let session = attempt.session_of.as_ref()?;
     current_entry(board, session.launch, &session.member)

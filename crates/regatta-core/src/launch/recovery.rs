@@ -215,7 +215,8 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
 }
 
 /// Compares the record of one launch with the sessions that really run, and records members without
-/// a session as down.
+/// a session as down. If the record lacks lanes (start groups), this includes members that may not
+/// have started yet.
 pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;

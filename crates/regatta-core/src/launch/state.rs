@@ -172,7 +172,8 @@ impl MemberState {
 }
 
 impl LaunchEntry {
-    /// Returns this member's entry with its state changed. No other code writes the state.
+    /// Returns this entry of a member with the member's state changed. No other code writes the
+    /// state.
     pub(super) fn changed(mut self, change: MemberChange) -> LaunchEntry {
         let next = self.state.after(change);
         write_state(&mut self.state, next);

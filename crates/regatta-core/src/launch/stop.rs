@@ -56,7 +56,7 @@ fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Records the request to stop a team, if any part of the team runs.
+/// Records the request to stop a team in the team's launch, if any part of the team runs.
 fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     let Some(launch) = latest_launch(draft.board(), team).cloned() else {
         return;

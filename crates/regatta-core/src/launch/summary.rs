@@ -19,8 +19,8 @@ use super::{
 /// Maximum size of a team's summary as JSON, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
-/// Maximum length in bytes of a sentence in a team's summary, not counting the "…" at the end of a
-/// shortened sentence.
+/// Maximum length in bytes of a sentence in a team's summary. The "…" at the end of a shortened
+/// sentence does not count.
 const MAX_SENTENCE_BYTES: usize = 117;
 
 /// One team member in the summary of its team.

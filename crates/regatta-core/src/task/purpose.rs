@@ -67,7 +67,8 @@ impl Default for Purpose {
 }
 
 impl Purpose {
-    /// Returns whether this is ordinary work that changes files.
+    /// Returns whether this is the usual purpose of a task, which is not stored: ordinary work that
+    /// changes files.
     pub(crate) fn is_default(&self) -> bool {
         *self == Purpose::default()
     }

@@ -85,7 +85,7 @@ pub struct NextAttempt {
     pub reviewed: Option<CommitId>,
 }
 
-/// Ends a task's delay or rest, so that its next attempt can start at once.
+/// Ends a task's delay or its wait for an event, so that its next attempt can start at once.
 pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     if draft
         .board()
@@ -167,7 +167,8 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     }
 }
 
-/// Records that a task waits for another attempt, under the conditions in `next_attempt`.
+/// Records that a task waits for another attempt, which starts under the conditions in
+/// `next_attempt`.
 pub(crate) fn requeue(
     draft: &mut Draft,
     id: TaskId,

@@ -108,8 +108,9 @@ impl TaskStatus {
         )
     }
 
-    /// Returns whether a task with this status is kept in the live state in memory. Completed tasks
-    /// are not kept. Failed and cancelled tasks are, because they can be retried.
+    /// Returns whether a stored task with this status is loaded into the board (the state of all
+    /// live work). Completed tasks are not loaded. Failed and cancelled tasks are, because the
+    /// board remembers how they ended.
     pub fn is_live(self) -> bool {
         self != TaskStatus::Completed
     }
