@@ -222,8 +222,8 @@ impl LaneSettings {
         self.configured_rule(provider).is_some() || provider_name::is_known(provider)
     }
 
-    /// Returns the canonical names of the providers that may replace `provider` at a launch, in
-    /// order of preference.
+    /// Returns the canonical names of the providers that may replace `provider` when a team is
+    /// launched, in order of preference.
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
@@ -249,8 +249,8 @@ impl LaneSettings {
         })
     }
 
-    /// Returns whether the primary lane (start group) may start this provider's members, whatever
-    /// the lead's provider is.
+    /// Returns whether members of this provider may start on the primary lane (start group),
+    /// whatever the lead's provider is.
     pub fn is_primary(&self, provider: &str) -> bool {
         self.rule(provider).lane == LaneKind::Primary
     }

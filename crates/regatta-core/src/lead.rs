@@ -103,8 +103,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Returns the lead's name, or `None` before the lead has started and after the mission has
-    /// lost it.
+    /// Returns the name of the agent that leads the mission now, or `None` before the lead has
+    /// started and after the mission has lost it.
     pub fn acting_name(&self) -> Option<&AgentName> {
         self.name.as_ref().filter(|_| self.lost_reason.is_none())
     }

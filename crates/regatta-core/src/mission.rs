@@ -172,8 +172,8 @@ impl LandedWork {
         }
     }
 
-    /// Returns the paths that were changed in the step before the task's own step and that match
-    /// the task's files. The task's agent should look at these paths first.
+    /// Returns those of the task's files that were changed in the step (wave) before the task's own
+    /// step. The task's agent should look at these files first.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
         let changed = if task.step() > self.step {
             &self.changed

@@ -166,7 +166,8 @@ fn split_commands(line: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.is_empty())
 }
 
-/// Simplifies a path: removes `.` and empty parts, and resolves `..` as far as possible.
+/// Simplifies a path: removes `.` and empty parts, and resolves `..` as far as the text of the path
+/// allows.
 pub fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

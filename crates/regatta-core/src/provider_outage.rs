@@ -67,8 +67,8 @@ pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     }
 }
 
-/// Returns the record of the problem because of which an agent or its provider gets no work, if
-/// there is one.
+/// Returns the record of the problem because of which an agent is parked (gets no work), if there
+/// is one. The problem can be one of the agent or of its provider.
 pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOutage> {
     let parked = |name: &str| {
         board
@@ -111,7 +111,8 @@ pub(crate) fn describe_class(class: FailureClass) -> &'static str {
     }
 }
 
-/// Returns the first line of the reason why an agent gets no work, without a final period.
+/// Returns the first line of the reason why a provider or agent is parked (gets no work), without a
+/// final period.
 fn short_reason(parked: &ProviderOutage) -> &str {
     parked
         .reason
@@ -238,7 +239,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Gives a provider work again if the limit that stopped its work has ended.
+/// Gives the parked provider or agent `name` work again if its limit has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage
@@ -274,8 +275,8 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Forgets the recorded problem of an agent, because the agent's program is being started again. A
-/// recorded problem of the agent's provider is kept.
+/// Forgets that an agent was parked (got no work) because of a problem, because the agent's program
+/// is being started again. A recorded problem of the agent's provider is kept.
 pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
     let name = format!("agent:{agent}");
     if draft.board().parked.contains_key(&name) {

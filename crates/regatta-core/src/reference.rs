@@ -113,7 +113,7 @@ impl Reference {
         }
     }
 
-    /// Returns the id without its kind, such as `T5`.
+    /// Returns the id without the word for its kind: `T5` and not `task:T5`.
     pub fn id(&self) -> String {
         match self {
             Reference::Task(id) => id.to_string(),

@@ -265,7 +265,8 @@ fn next_task(
     now: Now,
 ) -> Option<TaskId> {
     let agent = board.agents.get(&request.agent)?;
-    // Check the conditions of each mission once and not for each of its tasks.
+    // Find the step of each mission whose tasks may start now, once for each mission and not for
+    // each of its tasks.
     let missions: BTreeMap<MissionId, Option<PlanStep>> = board
         .missions
         .values()

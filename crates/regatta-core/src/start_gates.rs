@@ -350,8 +350,8 @@ fn wave_cap(
 fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResult> {
     let limits = board.limits;
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
-        // Nothing was measured, so there is nothing to compare with the space that young attempts
-        // need.
+        // Nothing was measured, so nothing shows that space is missing, and the attempt is not
+        // blocked.
         return None;
     }
     let young_count = board

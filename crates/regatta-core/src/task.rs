@@ -286,8 +286,8 @@ impl Task {
         self.purpose.expects()
     }
 
-    /// Returns whether agents get this task when they ask for work. Tasks that stand for a lead, an
-    /// answer or a conversation are assigned to their agent directly.
+    /// Returns whether agents get this task when they ask for work. A task in which an agent leads
+    /// a mission, answers a question or holds a conversation is assigned to that agent directly.
     pub fn is_polled(&self) -> bool {
         self.purpose.is_polled()
     }
@@ -580,7 +580,8 @@ pub(crate) fn keep_for_review(
     Ok(())
 }
 
-/// Records another reason why a task's finished work waits, if the task is in review.
+/// Changes the recorded reason why a task's finished work waits for a review. Does nothing if the
+/// task is not in review.
 pub(crate) fn change_review_reason(
     draft: &mut Draft,
     task: &Task,

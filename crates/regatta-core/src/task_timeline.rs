@@ -190,7 +190,8 @@ impl TaskTimeline {
         shown
     }
 
-    /// Returns the intervals in which the task waited, in order, with the kind of reason.
+    /// Returns the intervals in which the task waited, in order, each with the kind of reason for
+    /// which the task waited.
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &ActivityInterval)> {
         self.intervals
             .iter()

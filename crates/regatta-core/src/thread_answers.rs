@@ -466,7 +466,7 @@ fn post_answer(
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
 
-/// Returns the remembered question thread that began with the message `root`.
+/// Returns the question thread that began with the message `root`, if it is still remembered.
 fn find_thread<'a>(
     board: &'a Board,
     project: &ProjectName,
@@ -494,7 +494,8 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     waiting.filter(is_same_thread).cloned().collect()
 }
 
-/// Lets the tasks for later messages of a thread start although this task gave no answer.
+/// Lets the tasks that answer later messages of a thread start, although this task ended without an
+/// answer.
 pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     for next in next_turns(draft.board(), task)
         .iter()

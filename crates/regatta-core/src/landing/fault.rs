@@ -29,8 +29,8 @@ pub(crate) const MAX_FAULTS: u32 = 2;
 /// Maximum number of later landings that may overtake a landing that failed for the first time.
 const MAX_OVERTAKING: usize = 8;
 
-/// Returns the last landing of the move of the trunk that is in progress and includes this landing,
-/// if there is one.
+/// Returns the last landing of the trial merge to which the trunk is being moved now, if that trial
+/// includes this landing.
 ///
 /// Until the result of that move is reported, nobody knows whether this landing is on the trunk, so
 /// nothing else may change it.

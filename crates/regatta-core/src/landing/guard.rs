@@ -73,11 +73,10 @@ struct GuardedNames {
     /// A file or folder is guarded if it has exactly one of these names, in any folder of the
     /// project.
     anywhere: &'static [&'static str],
-    /// A file or folder is guarded if its name begins with one of these texts, in any folder of the
-    /// project.
+    /// A file is guarded if its name begins with one of these texts, in any folder of the project.
     prefixes: &'static [&'static str],
-    /// A file or folder is guarded if its name ends with one of these texts, such as an extension,
-    /// in any folder of the project.
+    /// A file is guarded if its name ends with one of these texts, such as an extension, in any
+    /// folder of the project.
     suffixes: &'static [&'static str],
     /// Guarded files or folders, as paths relative to the top of the project.
     at_top: &'static [&'static str],
@@ -234,8 +233,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             ".overcommit.yml",
             "git-hooks",
             "githooks",
-            // The following are names of git hooks. A hook can be in any folder, because
-            // `core.hooksPath` can name any folder.
+            // The following names are names of git hooks. They are guarded in any folder, because
+            // the setting `core.hooksPath` can name any folder.
             "applypatch-msg",
             "commit-msg",
             "fsmonitor-watchman",
@@ -404,7 +403,7 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
         match part {
             "" | "." => {}
             // The name before ".." may itself be a link, so it is unknown which folder ".." leads
-            // to.
+            // to. The target therefore counts as outside of the repository.
             ".." if is_below || depth == 0 => return Some(OUTSIDE_REPOSITORY),
             ".." => depth -= 1,
             name if matches!(fold_name(name).as_str(), ".git" | "git~1") => {

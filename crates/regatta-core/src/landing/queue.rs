@@ -189,8 +189,8 @@ pub(super) fn enqueue(
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
-    // This check does not stop a revert that a person asked for, because a revert restores only
-    // content that the trunk had before.
+    // A revert that a person asked for passes this check, because a revert restores only content
+    // that the trunk had before.
     if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
         .filter(|_| !(work.reverts && is_by_person))
     {
@@ -451,10 +451,10 @@ pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns the places in a passed trial merge (a test merge of several landings) that are not
-/// verified yet. A place is a number of landings, counted from the start of the trial merge. A
-/// place is not verified if its commit will be marked as validated but no passed trial ends with
-/// this commit.
+/// Returns the parts of a passed trial merge (a test merge of several landings) that are not
+/// verified yet. Each part begins with the first landing of the trial, and is given as its number
+/// of landings. A part is not verified if its last commit will be marked as validated but no passed
+/// trial ends with that commit.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();

@@ -82,8 +82,8 @@ pub enum TrialOutcome {
     },
 }
 
-/// Handles the report of a trial merge's result: records it, sends conflicting work back, or
-/// repeats the trial, and then advances the queue. `id` is the last landing of the trial.
+/// Handles the report of a trial merge's result: records it, sends conflicting work back to an
+/// agent, or repeats the trial. Then advances the queue. `id` is the last landing of the trial.
 pub fn on_trial_result(
     draft: &mut Draft,
     id: LandingId,
@@ -303,8 +303,8 @@ fn on_conflict(
     eject(draft, &first, fixup, &reason, now)
 }
 
-/// Returns the path, followed by the kind of its conflict if the conflict is not an ordinary one
-/// where both sides changed the content.
+/// Returns the path of a conflict, followed by the kind of the conflict. The kind is left out if it
+/// is the usual one, where both sides changed the content.
 fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.description()) {
@@ -410,8 +410,8 @@ pub(super) fn hold_with_backoff(
 }
 
 /// Takes a landing that failed or conflicts out of the queue. An agent must fix its work on top of
-/// the current trunk, at most three times; after that the work needs a person. The work itself is
-/// kept either way (Q6).
+/// the current trunk, at most three times. After that, or if the setting `on_conflict` is `fail`,
+/// the work needs a person. The work itself is kept either way (Q6).
 pub(super) fn eject(
     draft: &mut Draft,
     landing: &Landing,
@@ -445,7 +445,8 @@ pub(super) fn eject(
         } else {
             WaitKind::Conflict
         };
-        // A revert (an undo) has no work that an agent could fix, so a person must decide.
+        // A revert (an undo) has no work that an agent could fix, so it gets no fix-up and a person
+        // must decide.
         let fixup = (!landing.reverts).then(|| Box::new(fixup));
         task::needs_human_to_fix(draft, landing.task, kind, fixup, reason)?;
     } else {

@@ -172,7 +172,8 @@ pub fn on_resolved(
         entry.program = Some(program);
         entry.notes.extend(notes);
         entry.effective.backend = backend.or(entry.effective.backend);
-        // `Some(false)` records that fast mode is not available, `None` that it was not requested.
+        // `Some(false)` records that fast mode was requested but is not available, and `None` that
+        // it was not requested.
         entry.effective.fast_mode = fast_mode.or(entry.effective.fast_mode);
         let cannot = |kind, text: &str| {
             Some(super::MemberCause {
@@ -314,7 +315,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let is_starting =
         |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
     let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
-    // The lead and the members on its lane (start group) start first.
+    // The lead and the members on its lane (start group) start first, before the members on other
+    // lanes.
     let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
@@ -328,7 +330,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
-    // Members on lanes (start groups) of their own start only when the lead is alive.
+    // A member on a lane (start group) of its own starts only when the lead is alive, and is
+    // skipped if the lead does not run.
     let lead_state = launch
         .lead()
         .map_or(MemberState::Degraded, |entry| entry.state);
@@ -733,7 +736,7 @@ pub(super) fn failed_entry(
     .with_cause(kind, text)
 }
 
-/// Returns the launch with this id, or a refusal if there is none.
+/// Returns the launch (one start of a team) with this id, or a refusal if there is none.
 fn find(board: &Board, id: LaunchId) -> Result<Arc<TeamLaunch>, Refusal> {
     board.launches.get(&id).cloned().ok_or_else(|| {
         Refusal::missing(

@@ -137,8 +137,8 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     if !members.iter().any(|member| member.lead) {
         members.splice(0..0, desired_members().filter(|member| member.lead));
     }
-    // An incomplete record does not prove that all members started, so it never counts as a
-    // success.
+    // An incomplete launch record does not prove that all members started, so it never counts as a
+    // full success.
     let outcome = match launch.outcome() {
         LaunchOutcome::CleanSuccess if missing_lanes.is_some() => LaunchOutcome::PartialPending,
         outcome => outcome,

@@ -66,9 +66,9 @@ impl PatternIndex {
         }
     }
 
-    /// Returns the numbers of owners that have the same pattern as `uri`, or the pattern
-    /// `DIRECTORY/**` for a directory that contains `uri`. Such a pattern certainly matches
-    /// everything that `uri` matches.
+    /// Returns the numbers of the owners whose stored patterns certainly match everything that
+    /// `uri` matches. Such a pattern is equal to `uri`, or is `DIRECTORY/**` for a directory that
+    /// contains `uri`.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix

@@ -150,8 +150,8 @@ fn has_common_text(
             if !row[j] {
                 continue;
             }
-            // An element that may repeat, such as `*`, ends here, or also matches the next element
-            // of the other pattern.
+            // A repeating element, such as `*`, can match nothing, so it can be skipped. It can
+            // also match the next element of the other pattern and be used again.
             if j < m && (star_b(j) || (i < n && star_a(i))) {
                 row[j + 1] = true;
             }

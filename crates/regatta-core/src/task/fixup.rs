@@ -98,7 +98,8 @@ pub struct Fixup {
 }
 
 impl Fixup {
-    /// Returns a fix-up for the work of this commit, without conflicts or check output.
+    /// Returns the description of a fix-up (repair) of the finished work in this commit, still
+    /// without conflicts or check output.
     pub fn new(commit: CommitId) -> Fixup {
         Fixup {
             commit,
@@ -121,7 +122,8 @@ impl Fixup {
 }
 
 impl Task {
-    /// Sets the fix-up that the task needs, and adds its paths to the task's conflicts.
+    /// Records the problem that an agent must fix in the task's finished work, and adds its paths
+    /// to the task's conflicts.
     pub(crate) fn record_fixup(&mut self, fixup: &Fixup) {
         self.record_conflicts(&fixup.paths);
         self.fixup = Some(fixup.clone());

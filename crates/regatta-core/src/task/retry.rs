@@ -112,8 +112,8 @@ pub(crate) fn retry_after(
         // team's launch decides about a new session.
         return Ok(());
     }
-    // A failed try to repair finished work counts only as a try to repair, because the submitted
-    // work is unchanged.
+    // A failed try to repair finished work does not count as a failed attempt but only as a try to
+    // repair, because the submitted work is unchanged.
     if next_attempt.counts_as_failure && task.fixup.is_some() {
         return send_to_fixup(
             draft,
