@@ -406,7 +406,8 @@ facts! {
     QueueReleased { project: ProjectName }
     /// Landed work could not be pushed to the remote. Regatta will try again.
     QueueUnpushed { project: ProjectName, unpushed: remote_sync::Unpushed }
-    /// After a failed push, the remote has all landed work again; `commit` was pushed.
+    /// A push succeeded after an earlier push had failed, so the remote has all landed work again.
+    /// The push sent `commit`.
     QueuePushed { project: ProjectName, commit: CommitId }
     /// The result of comparing the trunk with Regatta's records changed. `differs` describes how
     /// the commits on the trunk differ from the records. Without `differs`, they agree again.
@@ -416,7 +417,8 @@ facts! {
     TrunkAccepted { project: ProjectName, by: String, tip: Option<CommitId> }
 }
 
-/// Returns the landing with this id, or a refusal if it does not exist or has ended.
+/// Returns the landing (finished work on its way to the trunk) with this id, or a refusal if it
+/// does not exist or has ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
     board
         .landings

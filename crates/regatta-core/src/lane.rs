@@ -149,8 +149,8 @@ impl From<WrittenLaneRule> for LaneRule {
 }
 
 impl<'de> Deserialize<'de> for LaneRule {
-    /// Reads a rule that is written as a word or a table. This function is written by hand because
-    /// the error of an untagged enum would not name the wrong field.
+    /// Reads a lane rule that is written as a word or a table. This function is written by hand
+    /// because the error of a derived untagged enum would not name the field that is wrong.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
         struct LaneRuleVisitor;
         impl<'de> Visitor<'de> for LaneRuleVisitor {
@@ -222,8 +222,8 @@ impl LaneSettings {
         self.configured_rule(provider).is_some() || provider_name::is_known(provider)
     }
 
-    /// Returns the canonical names of the providers that may replace `provider` at a launch, in
-    /// order of preference.
+    /// Returns the canonical names of the providers that may replace `provider` when a team is
+    /// launched, in order of preference.
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
@@ -238,7 +238,8 @@ impl LaneSettings {
             .map(|name| provider_name::canonical(name))
     }
 
-    /// Returns the rule that the settings have for a provider under any of the provider's names.
+    /// Returns the lane rule that the settings have for a provider under any of the provider's
+    /// names.
     fn configured_rule(&self, provider: &str) -> Option<&LaneRule> {
         self.policy.get(provider).or_else(|| {
             self.policy
@@ -248,8 +249,8 @@ impl LaneSettings {
         })
     }
 
-    /// Returns whether the primary lane (start group) may start this provider's members, whatever
-    /// the lead's provider is.
+    /// Returns whether members of this provider may start on the primary lane (start group),
+    /// whatever the lead's provider is.
     pub fn is_primary(&self, provider: &str) -> bool {
         self.rule(provider).lane == LaneKind::Primary
     }

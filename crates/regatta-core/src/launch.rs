@@ -247,7 +247,7 @@ pub struct LaunchEntry {
 }
 
 impl LaunchEntry {
-    /// Returns a new entry for a member that waits to start, without a lane (start group) or
+    /// Returns a new launch entry for a member that waits to start, without a lane (start group) or
     /// settings.
     fn new(team: &Team, name: &MemberName) -> LaunchEntry {
         LaunchEntry {
@@ -281,7 +281,7 @@ impl LaunchEntry {
             .is_some_and(|lane| lane.kind == LaneKind::Secondary)
     }
 
-    /// Returns this entry with the cause of its state set.
+    /// Returns this entry of a member with the cause of the member's state set.
     fn with_cause(mut self, kind: MemberCauseKind, text: impl Into<String>) -> LaunchEntry {
         self.cause = Some(MemberCause {
             kind,
@@ -336,12 +336,12 @@ pub struct TeamLaunch {
 }
 
 impl TeamLaunch {
-    /// Returns a member's entry in this launch.
+    /// Returns the entry of the member with this name in this launch, if there is one.
     pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
         self.members.iter().find(|entry| entry.name == *name)
     }
 
-    /// Returns the entry of the team's lead.
+    /// Returns the lead's entry in this launch, or `None` if the record of the launch has lost it.
     pub fn lead(&self) -> Option<&LaunchEntry> {
         self.members.iter().find(|entry| entry.lead)
     }
@@ -365,9 +365,10 @@ impl TeamLaunch {
         }
     }
 
-    /// Computes the outcome from the members' states (T2).
+    /// Computes the outcome of the launch so far from the members' states (T2).
     pub fn outcome(&self) -> LaunchOutcome {
-        // A member that was stopped before it was alive counts as skipped, whatever the reason was.
+        // A member that was stopped before it answered its first prompt counts as skipped, whatever
+        // the reason for the stop was.
         let state = |entry: &LaunchEntry| match entry.state {
             MemberState::Stopped if entry.alive_since_unix_ms.is_none() => MemberState::Skipped,
             state => state,
@@ -445,7 +446,8 @@ pub struct SessionOf {
 
 facts! {
     LaunchBegun { launch: Arc<TeamLaunch> }
-    /// A member's entry in the launch was replaced by `entry`, or added if the member had none.
+    /// A member's entry in the record of the launch was replaced by `entry`, or added if the member
+    /// had none.
     LaunchMember { launch: LaunchId, entry: Arc<LaunchEntry> }
     /// The launch as a whole changed: it is being stopped, was compared with the programs that
     /// really run, was replaced by a later launch, or was announced.

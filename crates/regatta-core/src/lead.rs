@@ -103,8 +103,8 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Returns the lead's name, or `None` before the lead has started and after the mission has
-    /// lost it.
+    /// Returns the name of the agent that leads the mission now, or `None` before the lead has
+    /// started and after the mission has lost it.
     pub fn acting_name(&self) -> Option<&AgentName> {
         self.name.as_ref().filter(|_| self.lost_reason.is_none())
     }
@@ -160,7 +160,8 @@ fn check_free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(
     }
 }
 
-/// Records a mission's new lead data, and, if given, its new workers and state.
+/// Records the changed data of a mission's lead, and, if given, the mission's new workers and
+/// state.
 fn record_lead(
     draft: &mut Draft,
     mission: MissionId,

@@ -25,7 +25,7 @@
 //! board's revision, which is the number of the last event. A test in `xtask` checks this. The
 //! engine, the store and the adapters do the rest.
 
-// The decision about a request.
+// How a request is decided.
 pub mod board; // all live state, and the only code that changes it
 pub mod command; // the requests that change the board
 pub mod effect; // the work that the engine does after a change is stored

@@ -406,7 +406,7 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
-    // The URIs must name a project. All files belong to the same project, so any name works.
+    // File URIs must name a project. All files here belong to the same project, so any name works.
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {

@@ -13,7 +13,7 @@ use crate::plural;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, EditTask, Purpose, Task, TaskStatus};
 
-/// Maximum number of paths that a report may name.
+/// Maximum number of paths in an agent's report about the files that a task will change.
 const MAX_PATHS: usize = 200;
 
 /// Adds a task in which an agent finds out which files task `id` will change, or returns that task
@@ -85,8 +85,8 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     Ok(explorer)
 }
 
-/// Handles the finished report: sets the reported paths as the files that the explored task may
-/// change. An `Err` is the reason why the report cannot be used.
+/// Handles the report of the finished task `explorer`: sets the reported paths as the files that
+/// the task `explored` may change. An `Err` is the reason why the report cannot be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     explorer: &Task,
@@ -115,8 +115,8 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Parses the paths in an agent's report. The report must contain a JSON array of paths inside the
-/// repository.
+/// Parses the paths in an agent's report about the files of a task. The report must contain a JSON
+/// array of paths inside the repository.
 fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
     let array = report
         .find('[')

@@ -85,7 +85,8 @@ const COORDINATION_LABELS: [&str; 16] = [
     "status",
 ];
 
-/// The request that a message contains.
+/// The meaning of a message in a project's channel: a command to the router, a question, or plain
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RouterCommand<'a> {
     /// `!dev [n] [task or words]`: start one or more leads for a task, a goal, or the waiting
@@ -366,8 +367,8 @@ fn may_request(project: &Project, message: &Message) -> bool {
     has_permission && !message.labels.iter().any(is_coordination)
 }
 
-/// Carries out the request in a message and replies in the message's thread. If the request is
-/// refused, the reason is the reply.
+/// Carries out the request in a message to the router and replies in the message's thread. If the
+/// request is refused, the reason is the reply.
 fn handle(
     draft: &mut Draft,
     project: &Project,
@@ -461,7 +462,8 @@ fn handle(
     }
 }
 
-/// Returns the kind of a request as one word, which is recorded with the handled message.
+/// Returns the kind of request that a message contains, as one word. The word is recorded with the
+/// handled message.
 fn request_kind(
     command: &RouterCommand<'_>,
     in_thread: bool,
@@ -526,7 +528,7 @@ fn request_mission(
     lead::request_mission(draft, request, now).map(|_| ())
 }
 
-/// Describes a project's leads and their missions for a reply.
+/// Describes a project's leads and their missions in the text of a reply to `!leads`.
 fn list_leads(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()

@@ -172,8 +172,8 @@ impl LandedWork {
         }
     }
 
-    /// Returns the paths that were changed in the step before the task's own step and that match
-    /// the task's files. The task's agent should look at these paths first.
+    /// Returns those of the task's files that were changed in the step (wave) before the task's own
+    /// step. The task's agent should look at these files first.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
         let changed = if task.step() > self.step {
             &self.changed
@@ -293,7 +293,7 @@ pub(crate) fn start(
     Ok(id)
 }
 
-/// Records that a new mission exists.
+/// Records a new mission, which then waits for a lead or starts at once.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
     draft.record(Event::MissionStarted(MissionStarted {
         mission: mission.into(),
@@ -336,8 +336,8 @@ pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a drained mission start tasks again. A mission whose lead never started goes back to the
-/// queue for a lead.
+/// Lets a drained mission start tasks again, and lets its held finished work land. A mission whose
+/// lead never started goes back to the queue for a lead.
 pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let mission = draft
         .board()
@@ -400,7 +400,7 @@ pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     }
 }
 
-/// Records the end of a mission.
+/// Records that a mission has ended, with the way in which it ended and the final report.
 fn end(draft: &mut Draft, id: MissionId, how: MissionEndKind, report: String, now: Now) {
     let end = Some(MissionEnd {
         how,

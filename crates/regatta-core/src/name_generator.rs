@@ -100,8 +100,8 @@ pub fn unused_names(
     Ok(found)
 }
 
-/// Returns whether an agent's name is in use: an agent with this name is registered, holds or waits
-/// for a claim, works, or has read messages, or somebody claims the name.
+/// Returns whether an agent's name is in use: an agent with this name is registered, belongs to a
+/// mission, holds or waits for a claim, works, or has read messages, or somebody claims the name.
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = ClaimOwner::Agent(name.clone());
     let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|uri| {

@@ -208,7 +208,7 @@ impl Uri {
         scheme == other_scheme && paths_overlap(path, other_path, Spelling::Escaped)
     }
 
-    /// Returns an empty URI, which sorts before every real URI.
+    /// Returns an empty URI, which sorts before every real URI and can therefore begin a range.
     pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }

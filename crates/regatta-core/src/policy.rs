@@ -150,6 +150,7 @@ impl RuleSubject {
 }
 
 /// Parts of a command line that join several commands, nest one in another, or redirect to a file.
+/// A line that contains one of them is not a single plain command.
 const COMMAND_JOINERS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 
 /// Returns whether a command line is more than one plain command. A rule that allows `npm install
@@ -165,7 +166,8 @@ fn split_commands(line: &str) -> impl Iterator<Item = &str> {
         .filter(|line| !line.is_empty())
 }
 
-/// Simplifies a path: removes `.` and empty parts, and resolves `..` as far as possible.
+/// Simplifies a path: removes `.` and empty parts, and resolves `..` as far as the text of the path
+/// allows.
 pub fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -401,8 +403,8 @@ fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
             .urls
             .iter()
             .any(|url| plain_url(url).starts_with("file:"));
-    // A call whose declared kind is reading or searching is harmless only if it names its paths and
-    // runs no command.
+    // A tool call that is declared as reading or searching is harmless only if it names its paths
+    // and runs no command.
     let is_look = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let is_harmless = tool.command.is_none() && (is_look || tool.kind == ToolKind::Think);
     match tool.kind {

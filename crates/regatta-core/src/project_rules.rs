@@ -100,7 +100,8 @@ pub fn rules_at_landing<'a>(
                     location: Some(format!("{}: {line}", file.path)),
                 })
             }),
-            // A rule that names neither files nor text was already applied before the task's start.
+            // A rule that names neither files nor text was already applied before the task's start,
+            // so it is not applied again.
             None if rule.files.is_empty() => None,
             None => files.next().map(|file| RuleMatch {
                 rule,

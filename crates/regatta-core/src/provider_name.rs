@@ -85,7 +85,8 @@ fn known_provider(name: &str) -> Option<&'static str> {
     PROVIDERS.iter().find(has_name).map(|(own, _)| *own)
 }
 
-/// Returns the characters of a name that count when names are compared, in lower case.
+/// Returns the characters of a provider's name that count in a comparison, in lower case. Dashes,
+/// underscores, dots and spaces do not count.
 fn comparable_chars(name: &str) -> impl Iterator<Item = char> {
     name.chars()
         .filter(|c| !matches!(c, '-' | '_' | '.' | ' '))

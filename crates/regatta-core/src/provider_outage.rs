@@ -67,8 +67,8 @@ pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     }
 }
 
-/// Returns the record of the problem because of which an agent or its provider gets no work, if
-/// there is one.
+/// Returns the record of the problem because of which an agent is parked (gets no work), if there
+/// is one. The problem can be one of the agent or of its provider.
 pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOutage> {
     let parked = |name: &str| {
         board
@@ -111,7 +111,8 @@ pub(crate) fn describe_class(class: FailureClass) -> &'static str {
     }
 }
 
-/// Returns the first line of the reason why an agent gets no work, without a final period.
+/// Returns the first line of the reason why a provider or agent is parked (gets no work), without a
+/// final period.
 fn short_reason(parked: &ProviderOutage) -> &str {
     parked
         .reason
@@ -173,15 +174,15 @@ pub(crate) fn park(
         ),
         _ => None,
     };
-    // The provider already gets no work because of a limit, and this report names no end, so it is
-    // about the same limit.
+    // The provider already gets no work because of a limit, and this report names no end. The
+    // report is about the same limit, so nothing changes.
     if let (Some(before), None, true) = (&before, until_unix_ms, is_limit)
         && before.class == class
     {
         return;
     }
-    // Several agents of one provider report the same limit. Only a report with a later end is
-    // recorded.
+    // Several agents of one provider report the same limit. A report is ignored unless it names a
+    // later end than the record.
     if let Some(before) = before
         && before.class == class
         && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= deadline_fleet_ms)
@@ -238,7 +239,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Gives a provider work again if the limit that stopped its work has ended.
+/// Gives the parked provider or agent `name` work again if its limit has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage
@@ -254,8 +255,8 @@ pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     }
 }
 
-/// Handles that an agent's work succeeded: forgets how often its provider reported limits without a
-/// known end, so that the next delay is short again.
+/// Handles the success of an agent's work. Forgets how often its provider reported limits without a
+/// known end, so that the delay after the next such limit is short again.
 pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     let Some(agent) = draft.board().agents.get(agent) else {
         return;
@@ -274,8 +275,8 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Forgets the recorded problem of an agent, because the agent's program is being started again. A
-/// recorded problem of the agent's provider is kept.
+/// Forgets that an agent was parked (got no work) because of a problem, because the agent's program
+/// is being started again. A recorded problem of the agent's provider is kept.
 pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
     let name = format!("agent:{agent}");
     if draft.board().parked.contains_key(&name) {

@@ -569,7 +569,8 @@ fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     }
 }
 
-/// Advances the queue in which a landing has ended, so that the work behind it continues.
+/// Advances the landing queue from which landing `id` was removed, so that the finished work behind
+/// it continues.
 fn advance_queue_of(
     draft: &mut Draft,
     before: &Board,

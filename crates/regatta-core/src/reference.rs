@@ -113,7 +113,7 @@ impl Reference {
         }
     }
 
-    /// Returns the id without its kind, such as `T5`.
+    /// Returns the id without the word for its kind: `T5` and not `task:T5`.
     pub fn id(&self) -> String {
         match self {
             Reference::Task(id) => id.to_string(),
@@ -148,8 +148,8 @@ impl Reference {
         }
     }
 
-    /// Returns whether this id names something that has not ended. A permission request has ended
-    /// when it is answered or no longer needed.
+    /// Returns whether this id names something that has not ended. A request for permission has
+    /// ended only when its answer was delivered or is no longer needed.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),

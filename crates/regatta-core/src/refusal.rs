@@ -193,8 +193,8 @@ impl Refusal {
         }
     }
 
-    /// Builds the refusal of a request that is wrong in itself: `what` is the message, `hint` the
-    /// next step.
+    /// Builds the refusal of an invalid request, such as one with a value that is not permitted.
+    /// `what` is the message for the caller, and `hint` is the next step.
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Invalid {
             what: what.into(),
@@ -202,8 +202,8 @@ impl Refusal {
         }
     }
 
-    /// Builds the refusal of a request that names something unknown: `what` is the message, `hint`
-    /// the next step. The command exits with 1.
+    /// Builds the refusal of a request that names something unknown. `what` is the message for the
+    /// caller, and `hint` is the next step. The command exits with 1.
     pub fn missing(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Missing {
             what: what.into(),
@@ -326,7 +326,8 @@ impl Refusal {
         }
     }
 
-    /// Returns what happened and why, as one sentence without a period.
+    /// Returns the message for the caller: what is refused and why, as one sentence without a
+    /// period.
     pub fn message(&self) -> String {
         match self {
             Refusal::Invalid { what, .. } | Refusal::Missing { what, .. } => what.clone(),

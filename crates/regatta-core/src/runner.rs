@@ -88,7 +88,7 @@ impl Runner {
                 .all(|label| self.labels.contains(label))
     }
 
-    /// Returns whether the runner is connected, so that its programs may be running.
+    /// Returns whether the runner is connected or draining, so that its programs may be running.
     pub fn is_present(&self) -> bool {
         matches!(self.state, RunnerState::Up | RunnerState::Draining)
     }
@@ -308,7 +308,7 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .collect();
     for attempt in lost {
         // If an attempt was already being stopped, its task was made available for another try when
-        // the stop began.
+        // the stop began, so only the other attempts' tasks are made available here.
         if attempt.stopping.is_none() {
             task::retry_after(
                 draft,
@@ -323,7 +323,7 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
     Ok(())
 }
 
-/// Returns the runner with this name, or a refusal if there is none.
+/// Returns the runner (process for agents' programs) with this name, or a refusal if there is none.
 pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
     board
         .runners
@@ -334,7 +334,7 @@ pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
         })
 }
 
-/// Returns the number of attempts that a runner has now.
+/// Returns the number of attempts that run on the runner with this name.
 pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
     board
         .attempts

@@ -89,9 +89,9 @@ pub struct PollGrant {
 }
 
 /// Gives an agent the next task and starts an attempt at it. Tasks offered to the agent come first,
-/// then tasks assigned to it, then tasks of its missions, and then tasks without a mission. Within
-/// each of these groups, tasks with a higher priority come first, and then older tasks. Returns
-/// `None` if no task is ready or the agent or machine is full.
+/// then tasks assigned to it, and then tasks of its missions and tasks without a mission together.
+/// Within each of these three groups, tasks with a higher priority come first, and then older
+/// tasks. Returns `None` if no task is ready or the agent or machine is full.
 ///
 /// `facts` are given when the engine polls for an agent whose program it will start. These facts
 /// are observations, such as the free memory, for the conditions that are checked before a start.
@@ -189,11 +189,12 @@ pub fn poll(
 /// refusal. An agent that waits for work is woken only then.
 pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
     let Some(agent) = board.agents.get(&request.agent) else {
-        // The request would be refused because there is no such agent, and the caller should be
-        // told at once.
+        // No agent has this name, so the request will be refused. Wake the caller, so that it gets
+        // the refusal at once.
         return true;
     };
-    // The request would be refused because Regatta starts this agent's program itself.
+    // Regatta starts this agent's program itself, so the request will be refused. Wake the caller
+    // here, too.
     if agent.is_run_by_regatta() && !request.by_hand {
         return true;
     }
@@ -208,7 +209,7 @@ pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
 /// Returns the first ready task that an agent may not start because a budget is used up, with the
 /// reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
-    /// Maximum number of tasks that are checked in each queue, to limit the time.
+    /// Maximum number of tasks that are checked in each list of ready tasks, to limit the time.
     const MAX_CHECKED_TASKS: usize = 100;
     let assigned = [
         ReadyFor::Offered(agent.clone()),
@@ -264,7 +265,8 @@ fn next_task(
     now: Now,
 ) -> Option<TaskId> {
     let agent = board.agents.get(&request.agent)?;
-    // Check the conditions of each mission once and not for each of its tasks.
+    // Find the step of each mission whose tasks may start now, once for each mission and not for
+    // each of its tasks.
     let missions: BTreeMap<MissionId, Option<PlanStep>> = board
         .missions
         .values()
@@ -328,7 +330,8 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // From the first task of each queue, take the best, by priority and then by id.
+    // Compare the first task of each mission and of each project's pool (tasks without a mission),
+    // and take the best by priority and then by id.
     mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))
@@ -399,7 +402,8 @@ fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
 /// Returns the number of attempts that count against this machine's maximum. Turns of leads,
 /// answers to questions, and attempts on other runners do not count.
 pub fn machine_running(board: &Board) -> usize {
-    // Without other runners, which is usual, the number is known without looking at each attempt.
+    // If there are no other runners, as is usual, the number of attempts here follows from two
+    // counters, without looking at each attempt.
     if board.runners.is_empty() {
         board.attempts.len() - board.attempts_without_slot
     } else {
@@ -502,7 +506,7 @@ fn waits_for_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns whether an unfinished task will continue without a person's help.
+/// Returns whether an unfinished task will continue without a person's help or a new event.
 pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     let is_resting = task.status.is_waiting()
@@ -530,8 +534,8 @@ fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool
         }
 }
 
-/// Returns whether a mission starts no tasks until a person acts, because it is not active or a
-/// start condition blocks it.
+/// Returns whether a mission starts no tasks at present, because it is drained, waits for a lead,
+/// or is blocked by a start condition that a person must fix.
 fn is_stopped_for_person(mission: &Mission) -> bool {
     let stops_all =
         |result: &GateResult| result.kind == Some(WaitKind::Gate) && result.tasks.is_empty();

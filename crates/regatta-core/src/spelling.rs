@@ -1,7 +1,8 @@
 //! Suggests the word that was probably meant by a misspelt word, such as a field of a file or a
 //! provider's name.
 
-/// Maximum number of characters of a word that are compared.
+/// Maximum number of characters of a misspelt word that are compared with the known words, to limit
+/// the time.
 const MAX_COMPARED_CHARS: usize = 64;
 
 /// Returns the known word that is most similar to `word`, or `None` if no known word is similar

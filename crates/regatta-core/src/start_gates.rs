@@ -47,7 +47,7 @@ impl StartGate {
         StartGate::BaseAncestry,
     ];
 
-    /// Returns the gate's name for people.
+    /// Returns the name of the start gate for people.
     pub fn name(self) -> &'static str {
         match self {
             StartGate::BaseSync => "base sync",
@@ -104,7 +104,7 @@ impl GateResult {
         }
     }
 
-    /// Returns whether the result is about this task.
+    /// Returns whether this gate result is about the task `task`.
     pub(crate) fn concerns(&self, task: TaskId) -> bool {
         self.tasks.is_empty() || self.tasks.contains(&task)
     }
@@ -176,7 +176,8 @@ pub struct LostLanding {
 /// attempt.
 const RAMP_UP_MS: u64 = 30_000;
 
-/// Checks all six start gates for a task and returns their results.
+/// Checks all six start gates (conditions for starting an attempt) for a task and returns their
+/// results.
 pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec<GateResult> {
     let mission = task
         .mission
@@ -206,8 +207,8 @@ pub(crate) fn notable_results(results: Vec<GateResult>, no_workspace: bool) -> V
         .collect()
 }
 
-/// Returns the results of all six gates from the stored results. A gate without a stored result
-/// passed.
+/// Returns the results of all six start gates (conditions for starting an attempt) from the stored
+/// results. A gate without a stored result passed.
 pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
     let result_of = |gate| {
         stored
@@ -219,8 +220,8 @@ pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
     StartGate::ALL.into_iter().map(result_of).collect()
 }
 
-/// Returns the gates that block a whole mission or some of its tasks, as far as they depend on
-/// observed facts.
+/// Returns the results of the start gates that block a whole mission or some of its tasks, as far
+/// as they depend on observed facts.
 pub fn mission_blocks(
     board: &Board,
     mission: &Mission,
@@ -284,7 +285,8 @@ fn file_manifest(board: &Board, task: &Task) -> GateResult {
     }
 }
 
-/// Checks that all tasks on which this task depends are completed.
+/// Checks the gate about dependencies: blocks unless all tasks on which this task depends are
+/// completed.
 fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     let missing: Vec<String> = task
         .blocked_by
@@ -303,8 +305,8 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     )
 }
 
-/// Warns if the task's previous attempt was stopped because its program was silent for too long.
-/// Stopping it is done in [`crate::intervention`].
+/// Checks the gate about silent programs: warns if the task's previous attempt was stopped because
+/// its program was silent for too long. The stop itself is in [`crate::intervention`].
 fn misalignment_breaker(task: &Task) -> GateResult {
     match task.last_cause {
         Some(AttemptCause::Hung) => {
@@ -316,8 +318,8 @@ fn misalignment_breaker(task: &Task) -> GateResult {
     }
 }
 
-/// Checks that the machine and the mission have room for one more attempt, and that it is the turn
-/// of the task's wave (tasks that run at the same time).
+/// Checks the gate about room and waves: blocks unless the machine and the mission have room for
+/// one more attempt, and it is the turn of the task's wave (tasks that run at the same time).
 fn wave_cap(
     board: &Board,
     task: &Task,
@@ -348,8 +350,8 @@ fn wave_cap(
 fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResult> {
     let limits = board.limits;
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
-        // Nothing was measured, so there is nothing to compare with the space that young attempts
-        // need.
+        // Nothing was measured, so nothing shows that space is missing, and the attempt is not
+        // blocked.
         return None;
     }
     let young_count = board
@@ -389,9 +391,9 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     ))
 }
 
-/// Returns a result if the trunk no longer contains landed commits of the mission. This result
-/// blocks a mission that runs in waves (tasks that run at the same time), and is a warning for
-/// other missions.
+/// Returns the result of the gate about the trunk's history if the trunk no longer contains landed
+/// commits of the mission. This result blocks a mission that runs in waves (tasks that run at the
+/// same time), and is a warning for other missions.
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
@@ -457,8 +459,8 @@ fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
-/// Returns the landed commits that the trunk no longer contains, according to the engine's
-/// observations in `facts`.
+/// Returns the landed commits that the trunk no longer contains, as the engine found them in
+/// `facts`.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,
@@ -466,8 +468,9 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     }
 }
 
-/// Checks that the trunk still contains the work that the task builds on. If it does, lists the
-/// task's files that the previous wave (tasks that run at the same time) changed, as a warning.
+/// Checks the gate about earlier work: blocks or warns if the trunk no longer contains work that
+/// the task builds on. If it does, lists the task's files that the previous wave (tasks that run at
+/// the same time) changed, as a warning.
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
     let Some(mission) = mission else {
         return GateResult::pass(StartGate::BaseAncestry);

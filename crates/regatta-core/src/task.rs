@@ -97,7 +97,7 @@ impl Validation {
         !self.files_exist.is_empty() || !self.content_check.is_empty()
     }
 
-    /// Returns whether there are no checks.
+    /// Returns whether the finished work has to pass no checks.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty()
             && self.content_check.is_empty()
@@ -281,13 +281,13 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns the result that ends the task: changed files, or a report.
+    /// Returns the kind of result that completes the task: changed files, or a report.
     pub fn expects(&self) -> Expects {
         self.purpose.expects()
     }
 
-    /// Returns whether agents get this task when they ask for work. Tasks that stand for a lead, an
-    /// answer or a conversation are assigned to their agent directly.
+    /// Returns whether agents get this task when they ask for work. A task in which an agent leads
+    /// a mission, answers a question or holds a conversation is assigned to that agent directly.
     pub fn is_polled(&self) -> bool {
         self.purpose.is_polled()
     }
@@ -339,7 +339,7 @@ impl Task {
         }
     }
 
-    /// Frees unused memory of the task's lists, which reading a stored task leaves behind.
+    /// Frees the unused memory that the task's lists have after the task was read from the store.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.files.shrink_to_fit();
         self.blocked_by.shrink_to_fit();
@@ -580,7 +580,8 @@ pub(crate) fn keep_for_review(
     Ok(())
 }
 
-/// Records another reason why a task's finished work waits, if the task is in review.
+/// Changes the recorded reason why a task's finished work waits for a review. Does nothing if the
+/// task is not in review.
 pub(crate) fn change_review_reason(
     draft: &mut Draft,
     task: &Task,

@@ -190,7 +190,8 @@ impl TaskTimeline {
         shown
     }
 
-    /// Returns the intervals in which the task waited, in order, with the kind of reason.
+    /// Returns the intervals in which the task waited, in order, each with the kind of reason for
+    /// which the task waited.
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &ActivityInterval)> {
         self.intervals
             .iter()
@@ -262,7 +263,8 @@ pub fn current_activity(
     }
 }
 
-/// Removes the remaining time from the description of a wait, because it would be wrong later.
+/// Removes the remaining time of a claim from the description of a wait, because the time would be
+/// wrong later.
 fn without_remaining_time(mut text: String) -> String {
     if text.ends_with(" more unless renewed")
         && let Some(start) = text.rfind(" for ")
@@ -307,7 +309,7 @@ impl TimelineFold {
         self.pending = Some(recorded.now);
     }
 
-    /// Updates the timelines after the last event of the log.
+    /// Updates the timelines after the last event of the log was applied.
     pub fn finish_commit(&mut self) {
         if let Some(time) = self.pending.take() {
             self.update_timelines(time);

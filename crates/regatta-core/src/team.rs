@@ -292,7 +292,7 @@ pub struct TeamBackup {
     pub extra: UnknownFields,
 }
 
-/// A command about a team.
+/// A person's command about a team, such as launching or stopping it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
@@ -334,7 +334,7 @@ pub enum TeamCommand {
     },
 }
 
-/// Carries out a command about a team.
+/// Carries out a person's command about a team, such as launching or stopping it.
 pub(crate) fn run(
     draft: &mut Draft,
     request: TeamCommand,
@@ -411,7 +411,8 @@ pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamNa
     Ok(name)
 }
 
-/// Returns whether two teams have the same settings, apart from names, dates and launches.
+/// Returns whether two versions of a team have the same settings. Their names, dates and launches
+/// are not compared.
 fn has_same_settings(left: &Team, right: &Team) -> bool {
     (
         &left.project,

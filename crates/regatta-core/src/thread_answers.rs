@@ -198,8 +198,8 @@ pub(crate) fn follow_up(
     Ok(())
 }
 
-/// Adds a message to a thread's list. Beyond the maximum, removes the oldest message after the
-/// first.
+/// Adds a message to a thread's list. If the list is then too long, removes the second message,
+/// because the first message identifies the thread.
 fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
     messages.push(id);
     if messages.len() > MAX_THREAD_MESSAGES {
@@ -291,7 +291,7 @@ fn answer_text(task: &Task, result: Option<&WorkResult>) -> Option<String> {
     (!answer.is_empty()).then(|| answer.chars().take(bus::MAX_TEXT_BYTES / 4).collect())
 }
 
-/// The reason why the result of a task cannot be used that should answer a person.
+/// The problem that is reported when a task that should answer a person ends without an answer.
 const NO_ANSWER: &str = "it finished without an answer";
 
 /// Handles the result of a task that answers a question: posts the answer in the thread that began
@@ -466,7 +466,7 @@ fn post_answer(
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
 
-/// Returns the remembered question thread that began with the message `root`.
+/// Returns the question thread that began with the message `root`, if it is still remembered.
 fn find_thread<'a>(
     board: &'a Board,
     project: &ProjectName,
@@ -481,7 +481,7 @@ fn find_thread<'a>(
         .find(|thread| thread.root == root)
 }
 
-/// Returns the tasks for later messages of the same thread that wait for this task.
+/// Returns the tasks that answer later messages of the same thread and wait for this task.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Purpose::Answer { root, .. } = &task.purpose else {
         return vec![];
@@ -494,7 +494,8 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     waiting.filter(is_same_thread).cloned().collect()
 }
 
-/// Lets the tasks for later messages of a thread start although this task gave no answer.
+/// Lets the tasks that answer later messages of a thread start, although this task ended without an
+/// answer.
 pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     for next in next_turns(draft.board(), task)
         .iter()

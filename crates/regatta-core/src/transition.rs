@@ -10,7 +10,7 @@
 //! [`TurnState::after`]: crate::conversation::TurnState::after
 //! [`ApprovalState::after`]: crate::approval::ApprovalState::after
 
-/// An event that a state does not allow.
+/// The error of a state machine that gets an event which its present state does not allow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{machine} that is {state} cannot {event}")]
 pub struct UnlistedTransition {

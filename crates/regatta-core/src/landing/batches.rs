@@ -60,7 +60,8 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
         .map(|landing| landing.id)
         .filter(|id| !order.contains(id));
     let mut batches: Vec<QueueBatch> = Vec::new();
-    // The trial merge that gave the last batch its state, named by the trial's last landing.
+    // The trial merge that determines the state of the last batch, named by the trial's last
+    // landing. The next landing joins the batch if the same trial determines its state.
     let mut trial_of_last_batch: Option<LandingId> = None;
     for id in order.iter().copied().chain(aside) {
         let Some(landing) = board.landings.get(&id) else {
@@ -125,8 +126,8 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
         let progress = match &last.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
             // A passed trial merge that ends with `last` proves nothing about the landings ahead of
-            // `last` as long as some commits of the trial have not passed a trial of their own
-            // (Q1).
+            // `last` while some commits of the trial have not passed a trial of their own (Q1). So
+            // this trial gives those landings no state.
             LandingState::Validated { .. }
                 if last.id != landing.id && !queue::is_verified(board, last) =>
             {

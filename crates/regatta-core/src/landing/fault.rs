@@ -29,8 +29,8 @@ pub(crate) const MAX_FAULTS: u32 = 2;
 /// Maximum number of later landings that may overtake a landing that failed for the first time.
 const MAX_OVERTAKING: usize = 8;
 
-/// Returns the last landing of the move of the trunk that is in progress and includes this landing,
-/// if there is one.
+/// Returns the last landing of the trial merge to which the trunk is being moved now, if that trial
+/// includes this landing.
 ///
 /// Until the result of that move is reported, nobody knows whether this landing is on the trunk, so
 /// nothing else may change it.
@@ -46,8 +46,9 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// Handles a project's failed trial merges for which the landing at fault is known: defers that
-/// landing or, after its second failure, takes it out of the queue.
+/// Handles a project's failed trial merges for which the landing at fault is known. Defers that
+/// landing; after its second failure, takes it out of the queue once no other landing can be the
+/// cause.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -75,8 +76,8 @@ pub(super) fn settle_failed_trials(
     Ok(())
 }
 
-/// Returns a landing that is known to have made its trial merge fail, with the result of that
-/// trial.
+/// Returns a landing (queue entry) that is known to have made its trial merge fail, with the result
+/// of that trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, FailedTrial)> {
     let at_fault = |landing: &&Arc<Landing>| {
         let Some(failed_trial) = &landing.failed_trial else {
@@ -92,7 +93,7 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Fai
     Some((landing, failed_trial))
 }
 
-/// Returns whether a trial merge of exactly these landings, in this order, passed.
+/// Returns whether a trial merge of exactly the landings in `trial`, in this order, passed.
 fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -> bool {
     let has_passed = |landing: &Landing| {
         matches!(

@@ -70,14 +70,15 @@ impl SpecialFile {
 struct GuardedNames {
     /// Description of these files, which is shown to people in the sentence "it changes PATH (…)".
     description: &'static str,
-    /// Exact names of files or folders. A match in any folder of the project counts.
+    /// A file or folder is guarded if it has exactly one of these names, in any folder of the
+    /// project.
     anywhere: &'static [&'static str],
-    /// First parts of file and folder names. A match in any folder of the project counts.
+    /// A file is guarded if its name begins with one of these texts, in any folder of the project.
     prefixes: &'static [&'static str],
-    /// Last parts of file and folder names, such as an extension. A match in any folder of the
-    /// project counts.
+    /// A file is guarded if its name ends with one of these texts, such as an extension, in any
+    /// folder of the project.
     suffixes: &'static [&'static str],
-    /// Paths of files or folders, relative to the top of the project.
+    /// Guarded files or folders, as paths relative to the top of the project.
     at_top: &'static [&'static str],
 }
 
@@ -232,8 +233,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             ".overcommit.yml",
             "git-hooks",
             "githooks",
-            // The following are names of git hooks. A hook can be in any folder, because
-            // `core.hooksPath` can name any folder.
+            // The following names are names of git hooks. They are guarded in any folder, because
+            // the setting `core.hooksPath` can name any folder.
             "applypatch-msg",
             "commit-msg",
             "fsmonitor-watchman",
@@ -342,7 +343,8 @@ pub fn fold_name(name: &str) -> String {
         .map(|letter| if letter == '\u{17f}' { 's' } else { letter })
         .collect();
     // On Windows a colon starts the name of a stream of the same file, and dots and spaces at the
-    // end of a name are ignored.
+    // end of a name are ignored. Remove these parts, because the name opens the same file without
+    // them.
     let folded = folded.split(':').next().unwrap_or_default();
     folded.trim_end_matches([' ', '.']).to_owned()
 }
@@ -401,7 +403,7 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
         match part {
             "" | "." => {}
             // The name before ".." may itself be a link, so it is unknown which folder ".." leads
-            // to.
+            // to. The target therefore counts as outside of the repository.
             ".." if is_below || depth == 0 => return Some(OUTSIDE_REPOSITORY),
             ".." => depth -= 1,
             name if matches!(fold_name(name).as_str(), ".git" | "git~1") => {

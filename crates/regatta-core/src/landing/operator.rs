@@ -304,17 +304,19 @@ pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(
     }
 }
 
-/// Returns whether nobody else holds a claim on the files of a task's finished work.
+/// Returns whether a task's finished work can enter the landing queue, because nobody else holds a
+/// claim (lease) on its files.
 pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
     let agent = task.agent.clone().unwrap_or_else(regatta_agent_name);
     require_free_claims(draft, task, &agent, now).is_ok()
 }
 
-/// Returns the position of a landing in its project's queue, with its task.
+/// Returns the position of a landing (finished work on its way to the trunk) in its project's
+/// queue.
 fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, Refusal> {
     let landing = find(board, id)?;
     let order = merge_order(board, &landing.project, now);
-    // A landing that cannot be tried now has its position after all landings that can.
+    // A landing that cannot be tried now is counted after all landings that can.
     let ahead = order
         .iter()
         .position(|landing_id| *landing_id == id)
@@ -362,7 +364,8 @@ pub fn hold_queue(
     Ok(())
 }
 
-/// Lets a project's held landing queue continue. Does nothing if the queue is not held.
+/// Lets a project's landing queue continue after it was held (stopped). Does nothing if the queue
+/// is not held.
 pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
     let Some(project_record) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject {

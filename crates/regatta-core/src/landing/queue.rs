@@ -66,7 +66,8 @@ pub(crate) fn submit_edits(
 
 /// Checks whether finished work may enter the queue. Checks in this order: changes that never land,
 /// open questions, files that somebody else holds, approval by a person or reviewer. Work that
-/// fails a check is kept for a person.
+/// fails a check is kept for a person. It goes back to its agent if the agent has not read an
+/// answer.
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
@@ -175,7 +176,8 @@ pub(super) fn new_landing(
     }
 }
 
-/// Puts a landing into its project's queue. No other function does.
+/// Puts a landing (finished work on its way to the trunk) into its project's queue. No other
+/// function does.
 ///
 /// Work that only a person may approve enters only if a person approved exactly this submission
 /// (Q13). A later submission of the same task needs a new approval.
@@ -187,8 +189,8 @@ pub(super) fn enqueue(
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
-    // This check does not stop a revert that a person asked for, because a revert restores only
-    // content that the trunk had before.
+    // A revert that a person asked for passes this check, because a revert restores only content
+    // that the trunk had before.
     if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
         .filter(|_| !(work.reverts && is_by_person))
     {
@@ -347,8 +349,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial merge that get no checks of their own, because no trial ends
-/// with them. `checkpoints` are the lengths of all trials.
+/// Returns the landings of `trial` that get no checks of their own, because no trial merge ends
+/// with them. `checkpoints` has the number of landings of each trial that passed or is running.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -385,7 +387,8 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins a trial merge of these landings, unless the last of them is still in an earlier trial.
+/// Begins a trial merge of the landings (queue entries) in `trial`, unless the last of them is
+/// still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;
@@ -448,10 +451,10 @@ pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns the places in a passed trial merge (a test merge of several landings) that are not
-/// verified yet. A place is a number of landings, counted from the start of the trial merge. A
-/// place is not verified if its commit will be marked as validated but no passed trial ends with
-/// this commit.
+/// Returns the parts of a passed trial merge (a test merge of several landings) that are not
+/// verified yet. Each part begins with the first landing of the trial, and is given as its number
+/// of landings. A part is not verified if its last commit will be marked as validated but no passed
+/// trial ends with that commit.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();
@@ -465,7 +468,7 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
         .iter()
         .filter(|carried| !carried.unverified && !passed(&carried.commit));
     // Several landings have the same commit if they belong to one wave (tasks that land as one
-    // commit). The place of the commit is after the last of these landings.
+    // commit). Only a trial that includes the last of these landings tests the whole commit.
     let end = |commit: &CommitId| {
         carries
             .iter()
@@ -529,8 +532,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     }
 }
 
-/// Advances the queue when the retry time of a held landing has passed, so that the landing is
-/// tried again.
+/// Advances the queue when the retry time of a held landing (finished work on its way to the trunk)
+/// has passed, so that the landing is tried again.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());
@@ -545,8 +548,9 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
     Ok(())
 }
 
-/// Takes a landing out of the queue because a person or Regatta asks for it. Refuses while the
-/// trunk is being moved to a commit that contains this landing.
+/// Takes a landing (finished work on its way to the trunk) out of the queue, because a person or
+/// Regatta asks for it. Refuses while the trunk is being moved to a commit that contains this
+/// landing.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());

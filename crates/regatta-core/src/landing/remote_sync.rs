@@ -345,7 +345,7 @@ pub(super) fn on_sync_conflict(
     )
 }
 
-/// Name that is recorded as the holder of the queue when Regatta itself stopped it.
+/// Name under which a stop of the landing queue is recorded if Regatta itself stopped it.
 const HOLDER_NAME: &str = "regatta";
 
 /// Returns the remote whose commits a landing brings into the trunk, or `None` if the landing merges
@@ -382,9 +382,9 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     ))
 }
 
-/// Lets the queue continue after a person dropped the task that brings in a remote's commits, if
-/// the queue was held because of this task. The remote's commits are still missing here, so the
-/// next push finds them again.
+/// Lets the landing queue continue after a person dropped the task that brings in a remote's
+/// commits, if the queue was held because of this task. The remote's commits are still missing
+/// here, so the next push finds them again.
 pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     release_queue_held_for(draft, task);
     let queue = draft
@@ -409,7 +409,8 @@ pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     }
 }
 
-/// Lets the queue continue if Regatta stopped it because of a conflict in this task.
+/// Lets the project's landing queue continue if Regatta stopped it because of a conflict in this
+/// task.
 pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
     let held = draft
         .board()

@@ -119,7 +119,9 @@ pub(super) fn begin(
 }
 
 /// Applies the answer of a finished review of task `id`: lands the reviewed work or sends it back.
-/// The answer counts only for the reviewed commit. The inner `Err` is the reason why the answer cannot be understood or does not count.
+/// If newer work has been submitted since, the answer does not count and a new review begins. The
+/// inner `Err` is the reason why the answer cannot be understood or why `by` may not review the
+/// task.
 pub(crate) fn finish(
     draft: &mut Draft,
     review: &Task,
@@ -136,7 +138,7 @@ pub(crate) fn finish(
         Err(reason) => return Ok(Err(reason)),
     };
     // If the reviewed task is no longer in review, a person has already decided or the work was
-    // withdrawn.
+    // withdrawn. The answer then has no effect.
     let Some(reviewed) = draft
         .board()
         .tasks
@@ -170,8 +172,8 @@ pub(crate) fn finish(
         )?,
         None => match operator::approve(draft, &reviewed, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
-            // The work cannot be queued, for example because somebody else claimed its files during
-            // the review.
+            // The work was approved, but it cannot be queued, for example because somebody else
+            // claimed its files during the review. The message tells people how to land it later.
             Err(refusal) => {
                 let text = format!(
                     "{by} approved {id}, but it cannot land yet: {}. regatta land {id}",

@@ -17,25 +17,26 @@ use std::collections::BTreeSet;
 
 use crate::project::{Project, QueueMode, VerifyMode};
 
-/// Results of the trial merges of a queue. A number N stands for the trial of the first N landings
-/// of the merge order.
+/// Known results of the trial merges of a queue, from which the next trials are chosen. A number N
+/// stands for the trial of the first N landings of the merge order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrialResults {
-    /// Number of landings that may enter a trial merge.
+    /// Number of landings in the queue that may enter a trial merge.
     pub queue_len: usize,
-    /// Lengths at which no wave (tasks that must land as one commit) is cut in two. Only a trial
-    /// merge of such a length can land.
+    /// Numbers N for which the first N landings end with a whole wave (tasks that must land as one
+    /// commit). Only a trial merge of such a length can land.
     pub wave_ends: Vec<usize>,
-    /// Length of the longest trial merge that may land or is landing.
+    /// Number of landings in the longest trial merge that may land or is landing.
     pub landable: usize,
-    /// Lengths of the trial merges that passed.
+    /// Trial merges that passed, each as its number of landings.
     pub passed: BTreeSet<usize>,
-    /// Lengths of the trial merges that failed and whose landing at fault is not yet known.
+    /// Trial merges that failed and whose landing at fault is not yet known, each as its number of
+    /// landings.
     pub failed: BTreeSet<usize>,
-    /// Lengths of trial merges that must pass before a longer trial, which has already passed, may
-    /// land.
+    /// Trial merges that must pass before a longer trial, which has already passed, may land. Each
+    /// is given as its number of landings.
     pub needed: BTreeSet<usize>,
-    /// Lengths of the trial merges that are running.
+    /// Trial merges that are running, each as its number of landings.
     pub running: Vec<usize>,
     /// Number of slots (permitted simultaneous trial merges) that are taken by running trial merges
     /// whose result will be ignored.
@@ -61,7 +62,8 @@ pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     }
 }
 
-/// Returns the lengths of the trial merges to begin now, shortest first.
+/// Returns the trial merges to begin now, each as the number of landings that it merges, the
+/// smallest number first.
 pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
     let free = limits
         .slots
@@ -126,9 +128,9 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns the lengths of new trial merges, one for each free slot. The first adds one batch of
-/// landings to the longest trial that passed or is running, and each further one adds a batch to
-/// the trial before it.
+/// Returns the new trial merges for the free slots, each as its number of landings. The first adds
+/// one batch of landings to the longest trial that passed or is running, and each further one adds
+/// a batch to the trial before it.
 fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     let longest = known
         .running
@@ -152,9 +154,9 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns the lengths of trial merges to run next in order to find the landing at fault. A length
-/// is a number of landings. All lengths are between the longest trial that is known to pass (at
-/// least `passed`) and the shortest that is known to fail (at most `failed`).
+/// Returns the trial merges to run next in order to find the landing at fault, each as its number
+/// of landings. All are longer than the longest trial that is known to pass (at least `passed`) and
+/// shorter than the shortest that is known to fail (at most `failed`).
 fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
     let shortest_failed = known.failed.range(passed + 1..).next();
     let failed = shortest_failed.map_or(failed, |shortest| failed.min(*shortest));
@@ -199,7 +201,8 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
 
 /// Maximum number of landings that one trial merge adds to the trial before it.
 pub const MAX_BATCH_SIZE: usize = 16;
-/// Number of the latest landings from which the failure rate is computed.
+/// Number of the latest landings from which the failure rate, and from it the size of a batch, is
+/// computed.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 
 /// Returns how many landings a trial merge should add when `failed` of the last `total` landings

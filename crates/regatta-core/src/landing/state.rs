@@ -54,38 +54,41 @@ pub enum LandingState {
 /// the landings ahead of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LandingChange {
-    /// A trial of the landing begins.
+    /// A trial merge that ends with this landing begins.
     Begin {
         ahead: Vec<LandingId>,
         unverified: Vec<LandingId>,
     },
-    /// The trial passed.
+    /// The trial merge passed: all its checks succeeded.
     Pass {
         old: CommitId,
         new: CommitId,
         carries: Vec<CarriedLanding>,
     },
-    /// The trial failed.
+    /// The trial merge failed.
     Fail,
     /// A commit of the landing's branch failed its checks, so the branch lands as one commit.
     Squash,
-    /// The trial, or the move of the trunk, ended without fault of the landing.
+    /// The trial merge or the move of the trunk ended without a result, and this landing is not at
+    /// fault. It is queued again.
     Return,
-    /// The trunk begins to move to the landing's commit.
+    /// The trunk begins to move to the last commit of this landing's trial merge.
     Move { fence: u64 },
-    /// The results of the landing's trials no longer count. A move that has begun continues.
+    /// The results of this landing's trial merges no longer count. A move of the trunk that has
+    /// begun continues.
     Discard,
-    /// Another landing of the queue has landed as this commit.
+    /// Another landing of the queue has reached the trunk as this commit.
     OtherLanded {
         landing: LandingId,
         commit: CommitId,
     },
-    /// Another landing left the queue without landing.
+    /// Another landing left the queue without reaching the trunk.
     OtherLeft { landing: LandingId },
 }
 
 impl LandingState {
-    /// Returns the state that follows after a change, or an error if the state does not allow it.
+    /// Returns the landing's next state after `change`, or an error if its present state does not
+    /// allow this change.
     pub fn after(self, change: LandingChange) -> Result<LandingState, UnlistedTransition> {
         use LandingState::*;
         Ok(match (self, change) {
@@ -120,7 +123,8 @@ impl LandingState {
                 },
                 LandingChange::OtherLanded { landing, commit },
             ) if ahead.contains(&landing) => {
-                // The landing is now part of the trunk, so the trial stays valid on top of it.
+                // The other landing reached the trunk with the commit that this trial merge is
+                // based on, so the trial stays valid.
                 ahead.retain(|id| *id != landing);
                 Trying {
                     ahead,
@@ -187,7 +191,8 @@ impl LandingState {
         })
     }
 
-    /// Marks the result of a running trial as one that will be ignored.
+    /// Returns this state with the result of a running trial merge marked as one that will be
+    /// ignored.
     fn voided(self) -> LandingState {
         match self {
             LandingState::Trying {
@@ -231,7 +236,8 @@ impl LandingChange {
     }
 }
 
-/// Returns the commit that a trial made of `landing`, if the trial contained it.
+/// Returns the commit that a trial merge made of `landing`, if the trial contained it. `carries`
+/// lists the trial's commits.
 fn commit_of(carries: &[CarriedLanding], landing: LandingId) -> Option<&CommitId> {
     let carried = carries.iter().find(|carried| carried.landing == landing);
     carried.map(|carried| &carried.commit)
@@ -243,7 +249,8 @@ fn without(mut carries: Vec<CarriedLanding>, landing: LandingId) -> Vec<CarriedL
 }
 
 impl Landing {
-    /// Changes the state of the landing. No other code writes the state.
+    /// Changes the state of the landing, for example from queued to being tried. No other code
+    /// writes the state.
     pub(crate) fn change_state(&mut self, change: LandingChange) {
         let next = self.state.clone().after(change);
         write_state(&mut self.state, next);

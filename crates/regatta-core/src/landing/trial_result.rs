@@ -82,8 +82,8 @@ pub enum TrialOutcome {
     },
 }
 
-/// Handles the report of a trial merge's result: records it, sends conflicting work back, or
-/// repeats the trial, and then advances the queue. `id` is the last landing of the trial.
+/// Handles the report of a trial merge's result: records it, sends conflicting work back to an
+/// agent, or repeats the trial. Then advances the queue. `id` is the last landing of the trial.
 pub fn on_trial_result(
     draft: &mut Draft,
     id: LandingId,
@@ -232,7 +232,8 @@ fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitI
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
-/// Returns the commit that a trial merge made of `landing`. `new` is the trial's last commit.
+/// Returns the commit that a trial merge made of `landing`. `carries` lists the commits of the
+/// trial, and `new` is its last commit.
 fn carried_commit(
     carries: &[CarriedLanding],
     landing: LandingId,
@@ -302,8 +303,8 @@ fn on_conflict(
     eject(draft, &first, fixup, &reason, now)
 }
 
-/// Returns the path, followed by the kind of its conflict if the conflict is not an ordinary one
-/// where both sides changed the content.
+/// Returns the path of a conflict, followed by the kind of the conflict. The kind is left out if it
+/// is the usual one, where both sides changed the content.
 fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.description()) {
@@ -312,8 +313,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Ends a landing's trial merge or move without blaming the landing. The landing is queued as
-/// before and will be tried again.
+/// Ends the trial merge or the move of a landing (queue entry) without blaming the landing. The
+/// landing is queued as before and will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
@@ -378,11 +379,11 @@ pub(crate) fn on_wait_timeout(
 }
 
 /// Delay before a held landing is tried again for the first time. The delay doubles with each
-/// further try.
+/// further try, up to sixteen times this value.
 const FIRST_HOLD_MS: u64 = 5_000;
 
-/// Holds a landing back for a time that doubles with each try, together with the other landings of
-/// its wave (tasks that land as one commit). All other landings continue.
+/// Holds a landing back for a time that doubles with each try, up to 80 seconds, together with the
+/// other landings of its wave (tasks that land as one commit). All other landings continue.
 pub(super) fn hold_with_backoff(
     draft: &mut Draft,
     id: LandingId,
@@ -409,8 +410,8 @@ pub(super) fn hold_with_backoff(
 }
 
 /// Takes a landing that failed or conflicts out of the queue. An agent must fix its work on top of
-/// the current trunk, at most three times; after that the work needs a person. The work itself is
-/// kept either way (Q6).
+/// the current trunk, at most three times. After that, or if the setting `on_conflict` is `fail`,
+/// the work needs a person. The work itself is kept either way (Q6).
 pub(super) fn eject(
     draft: &mut Draft,
     landing: &Landing,
@@ -444,7 +445,8 @@ pub(super) fn eject(
         } else {
             WaitKind::Conflict
         };
-        // A revert (an undo) has no work that an agent could fix, so a person must decide.
+        // A revert (an undo) has no work that an agent could fix, so it gets no fix-up and a person
+        // must decide.
         let fixup = (!landing.reverts).then(|| Box::new(fixup));
         task::needs_human_to_fix(draft, landing.task, kind, fixup, reason)?;
     } else {

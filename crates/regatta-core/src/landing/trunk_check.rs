@@ -25,7 +25,8 @@ use crate::refusal::Refusal;
 use super::trial_result::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
-/// Maximum number of missing and of unrecorded commits that a message lists.
+/// Maximum number of unrecorded commits that a recorded difference keeps. Also the maximum number
+/// of commits of each kind (missing or unrecorded) that a message about the difference lists.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
 /// A commit of the trunk, with the ids of the landing and task that its message names, if any.
@@ -99,8 +100,9 @@ pub fn on_compared(
             project: name.clone(),
         });
     };
-    // `seen.recorded` may contain more commits than `recorded(&project)`, because the check before
-    // a task starts also compares all landed commits of the task's mission.
+    // Ignore an old report that does not cover all commits which the trunk should now contain. A
+    // report may cover more commits, because the check before a task starts also compares all
+    // landed commits of the task's mission.
     if recorded(&project)
         .iter()
         .any(|commit| !seen.recorded.contains(commit))

@@ -98,8 +98,8 @@ pub fn on_move_result(
             };
             return_trunk(draft, &landing, "the checkout of the trunk has changes");
             // Hold back only the landings that change files with uncommitted changes in the user's
-            // checkout, until the user has committed or removed these changes. Other landings
-            // continue (Q9).
+            // checkout, or all landings of the trial if none of them does. They are tried again
+            // later, and other landings continue (Q9).
             let members: Vec<_> = trial
                 .iter()
                 .filter_map(|id| draft.board().landings.get(id).cloned())
@@ -214,8 +214,8 @@ fn record_landed(
     now: Now,
 ) -> Result<(), Refusal> {
     let tip = &carried.commit;
-    // If this landing changes nothing, the trunk's newest commit belongs to another landing, and a
-    // later undo of this task must not revert that commit.
+    // A landing that changes nothing did not make the trunk's newest commit. Do not record that
+    // commit as this landing's own, because a later undo of this task would revert other work.
     let own = match &carried.nothing_new {
         None => Some(tip.clone()),
         Some(nothing) => nothing.landed_as.clone(),
@@ -275,8 +275,8 @@ fn record_landed(
     notify_siblings(draft, landing, &commit)
 }
 
-/// Sends a message to each agent whose task may change a file that this landing changed, so that
-/// the agent can adapt its work before it conflicts.
+/// Sends a message to each agent that works on a task whose list of files contains a file that this
+/// landing changed. The agent can then adapt its work before it conflicts.
 fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
     let board = draft.board();
     let at_work = board

@@ -109,7 +109,7 @@ pub fn begin(
     Ok(id)
 }
 
-/// Marks a team's latest launch as replaced, because a new one begins.
+/// Marks a team's latest launch as replaced, because a new launch begins.
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = latest_launch(draft.board(), team).cloned() {
         supersede_record(draft, &old);
@@ -145,7 +145,8 @@ pub fn on_resolved(
             continue;
         };
         if entry.state != MemberState::Queued || entry.prepared {
-            // The member was already checked, or was left out in the meantime.
+            // The member was already checked, or was left out in the meantime, so this report about
+            // it is ignored.
             continue;
         }
         let MemberResolution {
@@ -171,7 +172,8 @@ pub fn on_resolved(
         entry.program = Some(program);
         entry.notes.extend(notes);
         entry.effective.backend = backend.or(entry.effective.backend);
-        // `Some(false)` records that fast mode is not available, `None` that it was not requested.
+        // `Some(false)` records that fast mode was requested but is not available, and `None` that
+        // it was not requested.
         entry.effective.fast_mode = fast_mode.or(entry.effective.fast_mode);
         let cannot = |kind, text: &str| {
             Some(super::MemberCause {
@@ -210,7 +212,7 @@ pub fn on_resolved(
     Ok(())
 }
 
-/// Describes for people the program that was found for a member.
+/// Describes for people the installed program that was found for a team member.
 fn describe_program(program: &ProgramFacts) -> String {
     let version = program
         .version
@@ -313,7 +315,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let is_starting =
         |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
     let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
-    // The lead and the members on its lane (start group) start first.
+    // The lead and the members on its lane (start group) start first, before the members on other
+    // lanes.
     let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
@@ -327,7 +330,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
-    // Members on lanes (start groups) of their own start only when the lead is alive.
+    // A member on a lane (start group) of its own starts only when the lead is alive, and is
+    // skipped if the lead does not run.
     let lead_state = launch
         .lead()
         .map_or(MemberState::Degraded, |entry| entry.state);
@@ -494,7 +498,8 @@ fn open_session(
         })
 }
 
-/// Queues a member again that failed to start, was skipped or no longer runs.
+/// Queues a team member for another start after it failed to start, was skipped, or stopped
+/// running.
 pub fn retry(
     draft: &mut Draft,
     name: &TeamName,
@@ -583,8 +588,8 @@ pub(crate) fn restore(
     now: Now,
 ) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name).or_else(|refusal| {
-        // `find` refuses deleted teams, but a team that was deleted before the backup also gets its
-        // record back.
+        // `find` refuses deleted teams. A team that was deleted before the backup also gets its
+        // record back, so it is looked up directly.
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
     if let Some(existing) = latest_launch(draft.board(), &team)
@@ -633,7 +638,8 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Records a member's entry in the launch, if it differs from the recorded one.
+/// Records a member's entry in the record of the launch, unless the record already has an equal
+/// entry.
 pub(crate) fn record_entry(draft: &mut Draft, id: LaunchId, entry: LaunchEntry) {
     let Some(launch) = draft.board().launches.get(&id) else {
         return;
@@ -689,7 +695,7 @@ pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
-/// Returns a copy of a member's current entry in a launch.
+/// Returns a copy of a member's current entry in the record of a launch.
 pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> Option<LaunchEntry> {
     board
         .launches
@@ -716,7 +722,7 @@ pub(super) fn add_evidence(
     entry
 }
 
-/// Returns the entry changed to the state "failed to start", with the reason.
+/// Returns the member's entry changed to the state "failed to start", with the reason.
 pub(super) fn failed_entry(
     entry: LaunchEntry,
     kind: MemberCauseKind,
@@ -730,7 +736,7 @@ pub(super) fn failed_entry(
     .with_cause(kind, text)
 }
 
-/// Returns the launch with this id, or a refusal if there is none.
+/// Returns the launch (one start of a team) with this id, or a refusal if there is none.
 fn find(board: &Board, id: LaunchId) -> Result<Arc<TeamLaunch>, Refusal> {
     board.launches.get(&id).cloned().ok_or_else(|| {
         Refusal::missing(

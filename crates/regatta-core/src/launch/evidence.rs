@@ -47,8 +47,8 @@ pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, 
     crate::team::set_launch(draft, &team.name, id, team.relaunch_after_stop);
 }
 
-/// Records a running session in its member's entry, unless the entry already has a session. Creates
-/// the entry if it is missing.
+/// Records a running session in its member's entry of the launch record, unless the entry already
+/// has a session. Creates the entry if it is missing.
 pub(crate) fn record_session(
     draft: &mut Draft,
     team: &Team,
@@ -111,8 +111,8 @@ pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now
     }
 }
 
-/// Builds the entry of a member about which nothing is recorded: down, with an unknown lane (start
-/// group).
+/// Builds the launch entry of a member about which nothing is recorded: down, with an unknown lane
+/// (start group).
 fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEntry {
     let entry = LaunchEntry {
         ended_unix_ms: Some(now.unix_ms),
@@ -124,7 +124,8 @@ fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEn
     )
 }
 
-/// Builds the entry of a member from the team's current settings, without a lane (start group).
+/// Builds the launch entry of a member from the team's current settings, without a lane (start
+/// group).
 fn entry_without_lane(team: &Team, name: &MemberName) -> LaunchEntry {
     let provider = team
         .member(name)

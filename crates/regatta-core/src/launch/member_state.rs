@@ -118,8 +118,8 @@ pub fn activity_of_task(
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
     Some(match activity(board, &entry, silent_ms) {
-        // Work and requests outside the session belong to the member's other tasks, so they do not
-        // count here.
+        // `activity` also counts the member's other tasks. Here only the session counts, so work
+        // and requests to a person that belong to another task are ignored.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
         MemberActivity::Waiting if !has_open_request => {
             if attempt.session.in_turn {
@@ -132,7 +132,8 @@ pub fn activity_of_task(
     })
 }
 
-/// Updates a team member's entry in its launch after an event of the member's session.
+/// Updates a team member's entry in the record of its launch after an event of the member's
+/// session.
 pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
@@ -193,7 +194,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
     record_entry(draft, launch, entry);
 }
 
-/// Updates a member's entry after a message that its program sent.
+/// Updates a member's entry in the launch after an event that the member's program reported.
 fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEntry {
     match event {
         AgentEvent::Started { session, model } => {
@@ -360,7 +361,8 @@ fn end_reason(
     }
 }
 
-/// Converts the cause of an attempt's end into the category for a team member.
+/// Converts the cause for which a team member's session ended into the category that is recorded
+/// for the member.
 fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     use attempt::AttemptCause;
     match cause {
@@ -389,8 +391,8 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     }
 }
 
-/// Returns the entry of the member whose session this attempt is. Returns `None` if the member has
-/// another session by now.
+/// Returns the entry, in the record of its launch, of the member whose session this attempt is.
+/// Returns `None` if the member has another session by now.
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
     let session = attempt.session_of.as_ref()?;
     current_entry(board, session.launch, &session.member)
@@ -405,7 +407,7 @@ fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// Shortens a text to its first 300 characters, so that entries stay small.
+/// Shortens a text to its first 300 characters, so that members' entries stay small.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
 }

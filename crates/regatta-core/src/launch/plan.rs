@@ -56,8 +56,9 @@ impl PlannedRoster {
     }
 }
 
-/// Builds a member's entry for a new launch, with the settings that were requested and those that
-/// it will really have. A member on the lead's lane (start group) gets some settings of the lead.
+/// Builds a member's entry in the record of a new launch, with the settings that were requested and
+/// those that it will really have. A member on the lead's lane (start group) gets some settings of
+/// the lead.
 pub(super) fn new_entry(
     team: &Team,
     member: &TeamMember,

@@ -24,15 +24,15 @@ use super::{
     live_attempts,
 };
 
-/// Names one of two records of a team that are compared.
+/// One of the two launch records of a team that [`preferred_side`] compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordSide {
     Left,
     Right,
 }
 
-/// Measures how complete a record is, as a tuple to be compared: its lanes (start groups) first,
-/// then its providers, then its list of members. The record's age does not count.
+/// Measures how complete the record of a launch is, as a tuple to be compared: its lanes (start
+/// groups) first, then its providers, then its list of members. The record's age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch
         .members
@@ -70,8 +70,7 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     }
 }
 
-/// The extent to which a launch's record contains its members' lanes (the groups in which members
-/// are started).
+/// Describes how much of its members' lanes (start groups) the record of a launch contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
     /// The record has the lane (start group) of every member.
@@ -107,8 +106,8 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     if without_lane.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return LaneKnowledge::Known;
     }
-    // Look for a member that must have had a lane of its own: by the team's settings (`desired`),
-    // or by the record's providers and lanes (`recorded`).
+    // Find a member that must have had a lane (start group) of its own. `desired` follows from the
+    // team's settings, `recorded` from the providers and lanes in the record.
     let desired = launch
         .expected_members
         .iter()
@@ -216,7 +215,8 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
 }
 
 /// Compares the record of one launch with the sessions that really run, and records members without
-/// a session as down.
+/// a session as down. If the record lacks lanes (start groups), this includes members that may not
+/// have started yet.
 pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;

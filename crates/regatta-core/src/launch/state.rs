@@ -69,16 +69,16 @@ impl MemberState {
     }
 }
 
-/// A change of a member's state.
+/// A change of a team member's state, from which [`MemberState::after`] computes the next state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberChange {
     /// The member's session is created, for the first time or again with an empty context.
     Open,
-    /// The member's program runs, or its session is open.
+    /// The member's program started, or its session was opened.
     Run,
     /// The member's program asks for permission before it has answered its first prompt.
     AskPermission,
-    /// The member's program got its permission or the denial.
+    /// The member's program got the answer to its request for permission.
     GetPermission,
     /// The member has answered its first prompt.
     Answer,
@@ -125,22 +125,24 @@ impl MemberChange {
 }
 
 impl MemberState {
-    /// Returns the state that follows after a change, or an error if the state does not allow it.
+    /// Returns the member's next state after `change`, or an error if its present state does not
+    /// allow this change.
     pub fn after(self, change: MemberChange) -> Result<MemberState, UnlistedTransition> {
         use MemberState::*;
         match (self, change) {
-            // A member whose context is full is alive and gets a new session.
+            // A member that is alive gets a new session when its model's context is full.
             (Queued | Alive, MemberChange::Open) => Ok(Starting),
             (Starting, MemberChange::Run) => Ok(PendingBootstrap),
-            // The program's start and its session are reported in any order, also again after a
-            // restart of the daemon, and then change nothing.
+            // The start of the program and the opening of its session are reported in any order,
+            // and again after a restart of the daemon. Only the first report changes the state.
             (state, MemberChange::Run) => Ok(state),
             (Starting | PendingBootstrap, MemberChange::AskPermission) => Ok(PendingPermission),
             (PendingPermission, MemberChange::GetPermission) => Ok(PendingBootstrap),
             (Queued | Starting | PendingBootstrap | PendingPermission, MemberChange::Answer) => {
                 Ok(Alive)
             }
-            // The session of a member that is down already may still end.
+            // The session of a member that is already down may end later, so the states of such a
+            // member also allow this change.
             (
                 Queued | Starting | PendingBootstrap | PendingPermission | Alive | FailedToStart
                 | Skipped | Degraded | Stopped,
@@ -170,7 +172,8 @@ impl MemberState {
 }
 
 impl LaunchEntry {
-    /// Returns the entry with its state changed. No other code writes the state.
+    /// Returns this entry of a member with the member's state changed. No other code writes the
+    /// state.
     pub(super) fn changed(mut self, change: MemberChange) -> LaunchEntry {
         let next = self.state.after(change);
         write_state(&mut self.state, next);

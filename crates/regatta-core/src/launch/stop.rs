@@ -56,7 +56,7 @@ fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Records the request to stop a team, if any part of the team runs.
+/// Records the request to stop a team in the team's launch, if any part of the team runs.
 fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     let Some(launch) = latest_launch(draft.board(), team).cloned() else {
         return;
@@ -106,8 +106,8 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
         .iter()
         .filter(|entry| is_member_running(draft.board(), entry))
         .collect();
-    // A member whose lane is unknown is not assumed to be on the lead's lane (T4), so it is stopped
-    // first.
+    // A member whose lane (start group) is unknown is not assumed to be on the lead's lane (T4). It
+    // therefore stops in the first step, before the lead.
     let is_primary = |entry: &&&LaunchEntry| {
         entry.lead
             || entry

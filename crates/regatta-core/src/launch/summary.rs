@@ -19,7 +19,8 @@ use super::{
 /// Maximum size of a team's summary as JSON, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
-/// Maximum length of a sentence in bytes, not counting the "…" at the end of a shortened sentence.
+/// Maximum length in bytes of a sentence in a team's summary. The "…" at the end of a shortened
+/// sentence does not count.
 const MAX_SENTENCE_BYTES: usize = 117;
 
 /// One team member in the summary of its team.
@@ -136,8 +137,8 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     if !members.iter().any(|member| member.lead) {
         members.splice(0..0, desired_members().filter(|member| member.lead));
     }
-    // An incomplete record does not prove that all members started, so it never counts as a
-    // success.
+    // An incomplete launch record does not prove that all members started, so it never counts as a
+    // full success.
     let outcome = match launch.outcome() {
         LaunchOutcome::CleanSuccess if missing_lanes.is_some() => LaunchOutcome::PartialPending,
         outcome => outcome,

@@ -41,7 +41,7 @@ pub struct LeadRequest {
     pub channel: Option<ChannelName>,
 }
 
-/// Maximum length of a mission's goal.
+/// Maximum length of a mission's goal: 64 KiB.
 const MAX_GOAL_BYTES: usize = 64 * 1024;
 
 /// Adds a mission with a lead. The mission starts at once if fewer leads than permitted are at work
@@ -163,8 +163,9 @@ fn queued_missions<'a>(
         .filter(move |mission| mission.project == *project && mission.state == MissionState::Queued)
 }
 
-/// Chooses the agent whose program will lead a mission: the requested agent, the agent in the
-/// project's settings, or the only agent that there is.
+/// Chooses the agent whose program will lead a mission: the requested agent, or else the agent in
+/// the project's settings. Without either, chooses the only agent with the role of a lead, or the
+/// only agent that there is.
 pub(crate) fn choose_lead(
     board: &Board,
     project: &Project,
@@ -391,7 +392,8 @@ pub(crate) fn unassign_orphaned_task(
     Ok(())
 }
 
-/// Returns the name with which the names of a project's leads begin, such as `shop-dev`.
+/// Returns the name with which the names of a project's leads begin, such as `shop-dev` in
+/// `shop-dev/lead-amber-reef`.
 pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
     AgentName::new(&format!("{project}-dev")).map_err(|error| {
         Refusal::invalid(

@@ -154,7 +154,7 @@ fn escaped_byte(text: &str) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// Appends each byte as an escape such as `%2A`.
+/// Appends each of `bytes` to `text` as an escape such as `%2A`.
 fn push_escaped(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {

@@ -15,13 +15,13 @@ use super::Uri;
 /// that overlap a given one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PatternIndex {
-    /// Owner numbers and patterns, by the part of the pattern before its first wildcard. Each list
-    /// is sorted.
+    /// Stored patterns with the numbers of their owners, by the part of the pattern before its
+    /// first wildcard. Each list is sorted.
     by_prefix: OrdMap<Arc<str>, Vec<(u64, Uri)>>,
 }
 
 impl PatternIndex {
-    /// Adds the patterns of the owner with this number.
+    /// Adds the patterns of the owner with this number to the index.
     pub fn insert(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
@@ -47,7 +47,7 @@ impl PatternIndex {
         }
     }
 
-    /// Removes these patterns of the owner with this number.
+    /// Removes the patterns of the owner with this number from the index.
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
@@ -66,9 +66,9 @@ impl PatternIndex {
         }
     }
 
-    /// Returns the numbers of owners that have the same pattern as `uri`, or the pattern
-    /// `DIRECTORY/**` for a directory that contains `uri`. Such a pattern certainly matches
-    /// everything that `uri` matches.
+    /// Returns the numbers of the owners whose stored patterns certainly match everything that
+    /// `uri` matches. Such a pattern is equal to `uri`, or is `DIRECTORY/**` for a directory that
+    /// contains `uri`.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix
@@ -88,7 +88,8 @@ impl PatternIndex {
             })
     }
 
-    /// Returns the owner numbers and patterns that overlap `uri`, each pair once.
+    /// Returns the stored patterns that overlap `uri`, each with the number of its owner. No pair
+    /// is returned twice.
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
         // A stored pattern with a shorter prefix may match names below that prefix, and so overlap

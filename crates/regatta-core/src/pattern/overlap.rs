@@ -59,7 +59,8 @@ impl<'a> PatternSegment<'a> {
     fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
             (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
-            // Both texts are written in the same way, so equal names have equal texts.
+            // Both names are written in the same form here, so the segments match a common name
+            // only if their texts are equal.
             (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
             _ => globs_overlap(&self.tokens(), &other.tokens()),
         }
@@ -149,8 +150,8 @@ fn has_common_text(
             if !row[j] {
                 continue;
             }
-            // An element that may repeat, such as `*`, ends here, or also matches the next element
-            // of the other pattern.
+            // A repeating element, such as `*`, can match nothing, so it can be skipped. It can
+            // also match the next element of the other pattern and be used again.
             if j < m && (star_b(j) || (i < n && star_a(i))) {
                 row[j + 1] = true;
             }

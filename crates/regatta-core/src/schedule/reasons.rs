@@ -253,8 +253,8 @@ fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
     )
 }
 
-/// Explains why finished work waits for other work in the landing queue: the waiting work failed
-/// together with the other work or conflicts with it.
+/// Explains why finished work waits for other work in the landing queue. Either the waiting work
+/// failed a check and is tried again after the other work, or it conflicts with the other work.
 fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
     let names: Vec<String> = landing
         .deferred_behind
@@ -288,7 +288,8 @@ fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
 /// The maximum length of another task's subject in a wait reason, in characters.
 const MAX_QUOTED_SUBJECT_CHARS: usize = 40;
 
-/// Cuts the subject of another task, so that the state of that task stays in sight.
+/// Shortens the subject of another task in a wait reason, so that the state of that task, which
+/// follows the subject, stays visible.
 fn shorten_subject(subject: &str) -> String {
     if subject.chars().count() <= MAX_QUOTED_SUBJECT_CHARS {
         return subject.to_owned();
@@ -405,7 +406,8 @@ fn report_agent_waits(
         (None, Some(mission)) => mission.agents.iter().collect(),
         (None, None) => vec![],
     };
-    // Agents with the same problem that a person must fix are listed in one sentence.
+    // Collect the agents that wait for a person because of a problem, so that those with the same
+    // problem are listed in one sentence.
     let outage_of = |name: &&AgentName| {
         board
             .agents
@@ -487,7 +489,8 @@ fn report_agent_waits(
                 WaitKind::Lead,
                 format!("{} waits for a free lead", mission.id),
             ),
-            // The pause of the task is a reason of its own, and it ends first.
+            // The task itself is paused, too. That pause ends first and is reported as a reason of
+            // its own, so the command that continues the task is not repeated here.
             mission::MissionState::Draining if task.paused.is_some() => {
                 add(WaitKind::Paused, format!("{} is stopped", mission.id))
             }

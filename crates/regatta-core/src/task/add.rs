@@ -95,7 +95,7 @@ pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
         .to_owned()
 }
 
-/// Returns the priority of a task for which none was given.
+/// Returns the priority of a task that was added without one.
 pub fn default_priority() -> u8 {
     2
 }

@@ -98,7 +98,8 @@ pub struct Fixup {
 }
 
 impl Fixup {
-    /// Returns a fix-up for the work of this commit, without conflicts or check output.
+    /// Returns the description of a fix-up (repair) of the finished work in this commit, still
+    /// without conflicts or check output.
     pub fn new(commit: CommitId) -> Fixup {
         Fixup {
             commit,
@@ -121,7 +122,8 @@ impl Fixup {
 }
 
 impl Task {
-    /// Sets the fix-up that the task needs, and adds its paths to the task's conflicts.
+    /// Records the problem that an agent must fix in the task's finished work, and adds its paths
+    /// to the task's conflicts.
     pub(crate) fn record_fixup(&mut self, fixup: &Fixup) {
         self.record_conflicts(&fixup.paths);
         self.fixup = Some(fixup.clone());
@@ -143,7 +145,7 @@ impl Task {
             .filter_map(|path| PathPattern::new(path).ok())
             .collect();
         // If one side has a directory at a conflicting path, the files in the directory belong to
-        // the conflict.
+        // the conflict, so the agent may change them.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories =
             conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);

@@ -67,12 +67,13 @@ impl Default for Purpose {
 }
 
 impl Purpose {
-    /// Returns whether this is ordinary work that changes files.
+    /// Returns whether this is the usual purpose of a task, which is not stored: ordinary work that
+    /// changes files.
     pub(crate) fn is_default(&self) -> bool {
         *self == Purpose::default()
     }
 
-    /// Returns the result that ends a task with this purpose.
+    /// Returns the kind of result that completes a task with this purpose.
     pub fn expects(&self) -> Expects {
         match self {
             Purpose::Work { expects } => *expects,

@@ -85,7 +85,7 @@ pub struct NextAttempt {
     pub reviewed: Option<CommitId>,
 }
 
-/// Ends a task's delay or rest, so that its next attempt can start at once.
+/// Ends a task's delay or its wait for an event, so that its next attempt can start at once.
 pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     if draft
         .board()
@@ -108,12 +108,12 @@ pub(crate) fn retry_after(
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of().is_some() {
-        // The task holds a team member's session open and ends with it. The team's launch decides
-        // about a new session.
+        // The task holds a team member's session open and ends with it, so it is not retried. The
+        // team's launch decides about a new session.
         return Ok(());
     }
-    // A failed try to repair finished work counts only as a try to repair, because the submitted
-    // work is unchanged.
+    // A failed try to repair finished work does not count as a failed attempt but only as a try to
+    // repair, because the submitted work is unchanged.
     if next_attempt.counts_as_failure && task.fixup.is_some() {
         return send_to_fixup(
             draft,
@@ -167,7 +167,8 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     }
 }
 
-/// Records that a task waits for another attempt, under the conditions in `next_attempt`.
+/// Records that a task waits for another attempt, which starts under the conditions in
+/// `next_attempt`.
 pub(crate) fn requeue(
     draft: &mut Draft,
     id: TaskId,

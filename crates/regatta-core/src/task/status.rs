@@ -60,8 +60,9 @@ impl TaskStatus {
         }
     }
 
-    /// Returns the words for people: alone ("working") and in a sentence ("T3 is working"). A task
-    /// whose work landed is also "done"; whether it landed is recorded in the task.
+    /// Returns the words for people: alone ("working") and in a sentence ("T3 is working"). A
+    /// completed task is always "done", because the task records separately whether its work
+    /// landed.
     fn labels(self) -> (&'static str, &'static str) {
         match self {
             TaskStatus::Backlog => ("backlog", "is in the backlog"),
@@ -107,8 +108,9 @@ impl TaskStatus {
         )
     }
 
-    /// Returns whether a task with this status is kept in the live state in memory. Completed tasks
-    /// are not kept. Failed and cancelled tasks are, because they can be retried.
+    /// Returns whether a stored task with this status is loaded into the board (the state of all
+    /// live work). Completed tasks are not loaded. Failed and cancelled tasks are, because the
+    /// board remembers how they ended.
     pub fn is_live(self) -> bool {
         self != TaskStatus::Completed
     }

@@ -26,7 +26,7 @@ const FIELDS: &[&str] = &[
     "updated_wall",
 ];
 
-/// Combines all problems of a team's list of members in one refusal.
+/// Builds one refusal from all problems of a team's list of members.
 pub(crate) fn roster_refusal(problems: &[RosterProblem]) -> Refusal {
     let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let hints: BTreeSet<String> = problems.iter().map(RosterProblem::hint).collect();
@@ -138,7 +138,7 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
     ))
 }
 
-/// Checks the form of one member's settings.
+/// Checks the form of one member's settings, such as the length of each field.
 fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
