@@ -33,8 +33,8 @@ pub struct DeferralLimits {
 
 impl DeferralLimits {
     /// With these values, transactions of only a few callers never defer rows (write them later
-    /// than their events), and writing the largest number of deferred rows takes about as long as
-    /// two transactions.
+    /// than their events). Writing the largest number of deferred rows takes about as long as two
+    /// transactions.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
@@ -50,8 +50,9 @@ const MAX_DEFERRED_EVENTS: u64 = 4_096;
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
-    /// The revision (event number) up to which rows are written, and the counters of the board (the
-    /// state of all unfinished work) including the deferred rows. `None` if no rows are deferred.
+    /// The revision (event number) up to which rows are written, and the counters of the board
+    /// including the deferred rows. The board is the state of all unfinished work. `None` if no
+    /// rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 

@@ -225,7 +225,7 @@ pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
     // A cache of 8 MiB is enough, because a batch touches few pages and a load reads each page only
     // once.
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
-    // Sorting uses memory only, because the disk may be full.
+    // Sort in memory only, because the disk may be full.
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(())
 }
