@@ -3,8 +3,9 @@
 //!
 //! A process cannot leave the group by forking, detaching or clearing its environment, and
 //! `cgroup.kill` ends all members at once, including forks that are in progress. The group is used
-//! in addition to the subreaper, never instead of it: a program that may write to cgroups can move
-//! itself out of the group, but it cannot escape from its ancestor processes.
+//! in addition to the subreaper (the supervisor process, which becomes the parent of orphaned
+//! processes), never instead of it. A program that may write to cgroups can move itself out of the
+//! group, but it cannot escape from its ancestor processes.
 
 use std::fs;
 use std::io;

@@ -98,8 +98,8 @@ impl WorkerProgress {
                 return NextAction::KeepWatching;
             }
         }
-        // A task that took less than one polling interval shows only in the worker's changed time
-        // of last activity.
+        // A task that took less than one polling interval shows only in the worker's time of last
+        // activity, so a changed time counts as work too.
         if self.has_worked || now.last_activity != self.initial.last_activity {
             self.idle_polls += 1;
             // Require two idle readings in a row, because a worker may look idle between two steps.
@@ -138,8 +138,8 @@ fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     new[overlap..].to_vec()
 }
 
-/// Sends the prompt from `input` to the worker `alias`, prints the worker's output, and returns
-/// when the worker has finished.
+/// Sends the prompt from `input` to the worker `alias` of the foreign program gc, prints the
+/// worker's output, and returns when the worker has finished.
 pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) -> ExitCode {
     let mut prompt = String::new();
     let result = input
@@ -232,8 +232,8 @@ impl Pool<'_> {
         let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
-            // Ignore an error while reading the worker's output, because only the worker's status
-            // decides.
+            // Ignore an error while reading the gc worker's output, because only the worker's
+            // status decides when the task is done.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")

@@ -22,8 +22,8 @@ use crate::errors;
 use crate::journal::{self, JournalWriter, ResumedJournal};
 use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
-/// The number of copied journals that stay open for appending. When there are more, the least
-/// recently used copied journal is closed.
+/// The number of copied journals (of programs on other machines) that stay open for appending. When
+/// there are more, the least recently used one is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
 /// The time to wait for the lock of a copied journal. Only short operations hold this lock, because
@@ -41,11 +41,11 @@ pub(crate) struct CopyRecord {
     pub(crate) session_facts: Option<SessionFacts>,
 }
 
-/// A copied journal that is open for appending.
+/// A copy of the journal of a program on another machine, open for appending.
 pub(crate) struct OpenCopy {
     attempt: AttemptId,
     writer: JournalWriter,
-    /// The number of bytes of all records in the copied journal.
+    /// The number of bytes of all records in this copy of a journal.
     size_bytes: u64,
 }
 
@@ -157,8 +157,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // If appending fails, the copied journal is closed. When the copied journal is opened
-            // again, an incomplete record at its end is removed.
+            // An error here closes the copied journal. When the journal is opened again, an
+            // incomplete record at its end is removed.
             for record in new {
                 copy.size_bytes +=
                     copy.writer
@@ -171,8 +171,8 @@ impl AgentsAdapter {
         })
     }
 
-    /// Runs `work` on a copied journal while holding its locks, so that meanwhile no program is
-    /// started for the attempt and no cleanup removes the copy.
+    /// Runs `work` on a copied journal (of a program on another machine) while holding its locks.
+    /// Meanwhile no program is started for the attempt, and no cleanup removes the copy.
     fn with_copy<T>(
         &self,
         attempt: AttemptId,
@@ -222,8 +222,8 @@ impl AgentsAdapter {
             was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if was_repaired {
-            // A part of the journal was removed, so saved positions of readers may lie after the
-            // end of the journal.
+            // A part of the journal was removed, so saved reading positions may lie after its end.
+            // Discard these positions.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {

@@ -131,7 +131,7 @@ impl RunningShim {
 /// Removes empty control groups that no supervisor process uses any more, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
     // List the groups before the supervisor processes. A supervisor is alive when it creates its
-    // group, so the supervisor of each listed group is either listed below or has ended.
+    // group, so a listed group whose supervisor is not listed below is no longer used.
     let groups = Cgroup::list_all();
     if groups.is_empty() {
         return Ok(0);

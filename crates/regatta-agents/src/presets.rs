@@ -43,7 +43,7 @@ pub enum ModelSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// The provider under which the program is listed, such as `anthropic`.
+    /// The provider, which is the company or project whose program this is, such as `anthropic`.
     pub provider: &'static str,
     pub driver: DriverKind,
     /// The names of the program's executable that are searched on PATH, the usual name first.

@@ -49,15 +49,16 @@ impl Process {
     }
 
     fn parse(stat: &str) -> Option<Process> {
-        // The program's name is in parentheses and may itself contain parentheses and spaces.
+        // The program's name is in parentheses and may itself contain parentheses and spaces, so
+        // split at the last closing parenthesis.
         let (pid, rest) = stat.split_once(' ')?;
         let (name, rest) = rest.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent_pid = fields.next()?.parse().ok()?;
         let process_group = fields.next()?.parse().ok()?;
-        // Field 20 of `/proc/PID/stat` is the number of threads, and field 22 is the start time.
-        // Five fields are already read.
+        // Skip to field 20 of `/proc/PID/stat`, the number of threads, because five fields are
+        // already read. Then skip to field 22, the start time.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
         // Check the number of threads too, because a process whose first thread has ended looks

@@ -33,7 +33,8 @@ pub(crate) struct ProcessTree {
     /// but the shim itself does not. While the shim lives, the kernel makes it the parent of every
     /// orphaned descendant, so all processes of the launch are below the shim.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The program that was started. The program and its descendants belong to the launch.
+    /// The program that this launch (one start of a program) started. The program and its
+    /// descendants belong to the launch.
     pub(crate) program: Option<ProcessIdentity>,
     /// The text that every process of the launch (one start of a program) has in its environment. A
     /// process with this text belongs to the launch, together with its descendants. Without a live

@@ -81,8 +81,9 @@ pub(crate) struct LaunchRecord {
     pub(crate) mode: LaunchKind,
     pub(crate) argv: Vec<String>,
     pub(crate) dir: PathBuf,
-    /// The launch's mark: the value of the environment variable `REGATTA_ATTEMPT_MARK` in every
-    /// process of this launch and in no other process.
+    /// The mark, which identifies this launch (one start of a program). It is the value of the
+    /// environment variable `REGATTA_ATTEMPT_MARK` in every process of this launch and in no other
+    /// process.
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: InputSource,

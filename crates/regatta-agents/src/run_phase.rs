@@ -1,5 +1,5 @@
 //! Finds out whether a launch (one start of a program under a shim, its supervisor process) has not
-//! started, runs, has ended or has lost its shim, and ends launches whose shim cannot end them.
+//! started, runs, has ended or has lost its shim. Ends launches whose shim cannot end them.
 //!
 //! The phase is read from the run directory and the process table each time, so a restarted daemon
 //! finds the same phase. The adapter decides when a launch has to end.
@@ -101,7 +101,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
             }
         }
         // The record is incomplete after a power cut. A supervisor process had begun, but no
-        // process survives a power cut.
+        // process survives a power cut, so continue as if the supervisor were gone.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => {
             return Err(errors::file_error(
@@ -112,7 +112,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         }
     }
     // Read the exit record again, because the supervisor process may have written it after the
-    // first time.
+    // first read.
     Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
 }
 

@@ -75,7 +75,8 @@ pub fn main(dir: &Path) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(ALREADY_STARTED_EXIT_CODE),
         Err(error) => {
-            // The daemon has redirected standard error to the supervisor's log file.
+            // Write to standard error, because the daemon has redirected it to the supervisor's log
+            // file.
             drop(writeln!(
                 io::stderr(),
                 "regatta shim {}: {error}",

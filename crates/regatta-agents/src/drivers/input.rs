@@ -79,8 +79,8 @@ pub(super) fn has_command(input: &Value) -> bool {
 fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // A person decides on such a tool call by the files. The new content is in the diff, so the
-        // other fields are not needed.
+        // A person decides on these kinds of tool calls by the paths of the files. The new content
+        // is in the diff, so the other fields are not needed.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }

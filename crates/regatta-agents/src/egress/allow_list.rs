@@ -203,8 +203,8 @@ fn is_public(address: IpAddr) -> bool {
             let embedded =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if segments[..6] == [0; 6] || segments[..6] == [0, 0, 0, 0, 0, 0xffff] {
-                // The address is `::`, `::1`, or an IPv4 address that is embedded in an IPv6
-                // address.
+                // This is `::`, `::1`, or an IPv6 address that contains an IPv4 address. Judge the
+                // IPv4 address; `::` and `::1` are not public.
                 return segments[6] != 0 && is_public(embedded(segments[6], segments[7]).into());
             }
             if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {

@@ -17,7 +17,8 @@ pub(super) const STACK_BYTES: usize = 256 * 1024;
 /// descriptors or memory.
 pub(super) const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
-/// The time that a client may take to send the head of a request.
+/// The time that a client of the proxy may take to send the head of its HTTP request, which is
+/// everything before the body.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
@@ -230,7 +231,8 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     })
 }
 
-/// Copies one direction of a connection.
+/// One direction of a connection, with the bytes that were read from one side and are not yet
+/// written to the other. A connection has two of these.
 struct OneWayCopy<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
@@ -238,7 +240,8 @@ struct OneWayCopy<'a> {
     written: usize,
     /// True when the source has sent its last byte.
     has_source_ended: bool,
-    /// True once the target was told that no more bytes follow.
+    /// True once the connection to the target is closed for writing, so that the target knows that
+    /// no more bytes follow.
     is_target_closed: bool,
 }
 

@@ -75,9 +75,9 @@ impl ValueContext<'_> {
         }
     }
 
-    /// Returns whether an unquoted word after this name is a literal value, as in an environment
-    /// variable, a query, a connection string or a flag. In code, an unquoted word is usually a
-    /// variable.
+    /// Returns whether an unquoted word after the secret's name is a literal value, as in an
+    /// environment variable, a query, a connection string or a flag. In code, an unquoted word is
+    /// usually a variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query =
@@ -261,8 +261,8 @@ fn is_type_name(value: &[u8]) -> bool {
     )
 }
 
-/// Returns whether an unquoted value is code: a call, a path, a variable of the same name, or a
-/// number with a unit.
+/// Returns whether an unquoted value is an expression in code and not a secret: a call, a path, a
+/// variable with the secret's own name, or a number with a unit.
 fn is_expression(value: &[u8], bytes: &[u8], name: &SecretName) -> bool {
     let own = last_word(name.text(bytes));
     value.contains(&b'(')

@@ -134,7 +134,7 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Performs the second step of the sandbox setup, as process 1 of the new namespaces: mounts the
+/// Performs the second step of the sandbox setup, as process 1 of the new namespaces. Mounts the
 /// file system, drops capabilities, starts the program and collects the exit status of ended
 /// processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
@@ -355,8 +355,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
             path.display()
         ));
     }
-    // Use a new file name for each start, because attempts of one agent share a home and have the
-    // same process id inside their sandboxes.
+    // Use a new random file name for each start. The process id is not unique, because attempts of
+    // one agent share a home and have the same process id inside their sandboxes.
     let name = crate::run_dir::new_launch_mark()
         .map_err(|error| format!("random bytes could not be read ({error})"))?;
     let make_file =

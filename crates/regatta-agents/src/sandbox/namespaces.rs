@@ -105,8 +105,8 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         format!("{doing} {} ({error})", path.display())
     };
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    // Later mounts on the machine may still appear inside the sandbox, but no mount of the sandbox
-    // appears outside.
+    // Isolate the mounts in one direction: mounts that the machine makes later may still appear
+    // inside the sandbox, but no mount of the sandbox appears outside.
     mount_change("/", private)
         .map_err(|error| describe("could not isolate the mounts under", Path::new("/"), &error))?;
     mount(

@@ -1,7 +1,7 @@
 //! Installs a filter that refuses dangerous system calls which neither namespaces nor file rules
 //! restrict.
 //!
-//! The filter lists the refused calls and not the allowed ones, because an agent's tools can be any
+//! The filter lists the refused calls and not the allowed ones. An agent's tools can be any
 //! program, and a call that the filter does not know must not end them.
 
 use std::collections::BTreeMap;

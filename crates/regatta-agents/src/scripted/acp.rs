@@ -25,7 +25,8 @@ use crate::script::{PermissionStep, ScriptStep};
 
 const DIALECT: RpcDialect = RpcDialect::Standard;
 
-/// The number of updates that are saved with a session, to be repeated when the session is loaded.
+/// The maximum number of updates (messages to the client) that the scripted agent saves with a
+/// session. The agent repeats them when the session is loaded.
 const MAX_SAVED_UPDATES: usize = 200;
 
 /// Serves the Agent Client Protocol on the given streams until the input ends.
@@ -72,7 +73,7 @@ pub fn main(
 /// home, where the agent must write nothing.
 pub(crate) const SESSIONS_HOME_VARIABLE: &str = "REGATTA_SCRIPTED_HOME";
 
-/// The state of a session, as it is saved in a file.
+/// The state of a session of the scripted agent, as it is saved in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct SavedSession {
     id: String,

@@ -26,7 +26,7 @@ pub(super) struct ToolCallState {
     texts: Vec<String>,
 }
 
-/// The state of the prompt on which the program is working.
+/// The state of the turn, which is the program's work on one prompt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
