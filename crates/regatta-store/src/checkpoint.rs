@@ -301,7 +301,7 @@ struct MarkKeeper<'a> {
     /// True if the mark (the file that says up to which event the store must be complete) says that
     /// the store file itself contains every change.
     is_complete: bool,
-    /// The number of transactions at the time when the mark was last written.
+    /// The number of transactions at the time when such a mark was last written.
     commits: u64,
     last_written: Instant,
 }
@@ -337,8 +337,8 @@ impl MarkKeeper<'_> {
                 self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a transaction prevented a complete copy of the write-ahead log. The next
-            // quiet moment tries again.
+            // A reader or a transaction prevented a complete copy of the write-ahead log. Do
+            // nothing now, because the next quiet moment tries again.
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(

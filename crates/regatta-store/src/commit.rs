@@ -22,8 +22,8 @@ use crate::load::decode_row;
 use crate::{event_log, message_index};
 
 /// Returns two revisions (event numbers): the revision of the store, and the revision up to which
-/// rows are written. The revision of the store is the number of the last event, or the number that
-/// a restore has set.
+/// rows are written (rows are written later than their events under load). The revision of the
+/// store is the number of the last event, or the number that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -89,7 +89,7 @@ pub(crate) fn commit_batch(
     }
     let committed = transaction.commit();
     // A transaction that returned an error may have been stored anyway. In that case its rows must
-    // count as deferred or written.
+    // count as deferred or written too, as after a success.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)

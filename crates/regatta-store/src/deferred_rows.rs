@@ -45,7 +45,8 @@ impl DeferralLimits {
 /// crash up to this many events are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are not written yet, and the revision (event number) up to which rows are written.
+/// The rows that are not written yet although their events are stored, and the revision (event
+/// number) up to which rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
@@ -76,7 +77,7 @@ impl DeferredRows {
     }
 
     /// Returns the revision (event number) up to which rows are written, in a store whose events
-    /// end at `revision`.
+    /// end at `revision`. If no rows are deferred, this is `revision` itself.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }
@@ -101,7 +102,8 @@ impl DeferredRows {
     }
 }
 
-/// The only connection that writes to the store, with the rows that are not written yet.
+/// The only connection that writes to the store, with the rows that are not written yet although
+/// their events are stored.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
     pub(crate) connection: Connection,

@@ -67,7 +67,7 @@ pub(crate) fn read_board(
 }
 
 /// Reads the board (the state of all unfinished work) from the stored rows of everything that has
-/// not ended. Ignores events whose rows are deferred.
+/// not ended. Ignores events whose rows are deferred (not written yet).
 fn read_written_rows(
     snapshot: &Connection,
     unreadable_rows: &mut Vec<UnreadableRow>,
@@ -398,7 +398,7 @@ fn read_table<T: DeserializeOwned>(
 }
 
 /// Returns the decoded row. If the row cannot be read, adds it to `unreadable_rows` and returns
-/// `None`. Returns other errors.
+/// `None`. Returns all other errors to the caller.
 pub(crate) fn keep_readable<T>(
     decoded: Result<T, StoreFault>,
     unreadable_rows: &mut Vec<UnreadableRow>,

@@ -45,7 +45,7 @@ pub(crate) fn set_purposes(transaction: &Connection) -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Returns the keys of the rows whose body contains a text.
+/// Returns the keys of the rows of `table` whose JSON body contains `text`.
 fn rows_with(
     transaction: &Connection,
     table: &str,
