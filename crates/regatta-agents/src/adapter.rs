@@ -282,8 +282,8 @@ impl AgentsAdapter {
         self.cursor_generation.load(Ordering::SeqCst)
     }
 
-    /// Discards the saved positions of this attempt's transcript readers, so that the readers start
-    /// from the beginning of the journal.
+    /// Discards the saved reading positions in this attempt's journal, so that readers start from
+    /// the beginning of the journal.
     pub(crate) fn invalidate_cursors(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.cursor_generation.fetch_add(1, Ordering::SeqCst);
@@ -350,8 +350,8 @@ impl AgentsAdapter {
         self.data_dir.join("commands")
     }
 
-    /// Spawns a supervisor process, which starts the program that the launch record in `dir`
-    /// describes.
+    /// Spawns a supervisor process, which starts the program that the launch record (`launch.json`)
+    /// in `dir` describes.
     pub(crate) fn spawn_shim(
         &self,
         dir: &RunDir,

@@ -43,7 +43,7 @@ impl Containment {
 /// started program) follows the prefix.
 const NAME_PREFIX: &str = "regatta-";
 
-/// The number of times that removing a group is tried before the group is left in place.
+/// The number of times that removing a control group is tried before the group is left in place.
 const MAX_REMOVE_TRIES: u32 = 50;
 
 /// The path of the control group that holds the processes of one program.
@@ -93,9 +93,9 @@ impl Cgroup {
                 if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
-        // Use the group only if it has this file, which kills all members at once. Without the file
-        // (before Linux 5.14) a group has no advantage over finding the processes through their
-        // parents.
+        // Use the group only if it has the file `cgroup.kill`, through which all members are killed
+        // at once. Without this file (before Linux 5.14) a group has no advantage over finding the
+        // processes through their parents.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }

@@ -145,8 +145,8 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             });
         segments.extend(first.map(|first| (first, dir.join(&name))));
     }
-    // Keep the first file of each segment. The plain file sorts first, and the compressed file may
-    // be incomplete.
+    // A crash may leave both the plain and the compressed file of a segment. Keep the plain file,
+    // which sorts first, because the compressed file may be incomplete.
     segments.sort();
     segments.dedup_by_key(|(first, _)| *first);
     Ok(segments)

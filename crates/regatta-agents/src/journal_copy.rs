@@ -26,8 +26,8 @@ use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_at
 /// there are more, the least recently used one is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
-/// The time to wait for the lock of a copied journal. Only short operations hold this lock, because
-/// no supervisor process of this machine writes this journal.
+/// The time to wait for the lock of a journal that is copied from another machine. Only short
+/// operations hold this lock, because no supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
@@ -50,8 +50,9 @@ pub(crate) struct OpenCopy {
 }
 
 impl RunDir {
-    /// Reads `copy.json`, or returns `None` if this directory holds no copied journal. If the file
-    /// is incomplete, the result says only that there is a copied journal.
+    /// Reads `copy.json`, or returns `None` if this directory holds no journal that was copied from
+    /// another machine. If the file is incomplete, the result says only that there is a copied
+    /// journal.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -203,8 +204,8 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// Takes the attempt's copied journal from the list of open copies, or opens the copied
-    /// journal.
+    /// Takes the attempt's journal, which is copied from another machine, from the list of open
+    /// copies. Opens the copied journal if it is not in the list.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
@@ -252,9 +253,9 @@ fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<(
     )
 }
 
-/// Returns the time at which the last record of a copied journal was written, or `None` if the
-/// directory holds no copy with records. This time stands for the end of the program, because a
-/// copy has no record of the program's exit.
+/// Returns the time at which the last record of a journal copied from another machine was written,
+/// or `None` if the directory holds no copy with records. This time stands for the end of the
+/// program, because a copy has no record of the program's exit.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
     if !dir.copy_file().exists() {
         return None;

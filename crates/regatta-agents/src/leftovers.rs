@@ -180,9 +180,9 @@ impl AgentsAdapter {
                     .path(),
             );
             match read_phase(&dir)? {
-                // Leave this check alone. Its supervisor process ends it, because the daemon that
-                // started it is gone. If its directory remains, the next start of a daemon removes
-                // that directory.
+                // Leave this check (a command such as a test) alone. Its supervisor process ends
+                // it, because the daemon that started it is gone. If its directory remains, the
+                // next start of a daemon removes that directory.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}

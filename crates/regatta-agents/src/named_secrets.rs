@@ -237,7 +237,8 @@ fn is_key_name(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// The position of a name, such as `DB_PASSWORD`, in a line, with the position of its last word.
+/// The position of a secret's name, such as `DB_PASSWORD`, in a line, and the position of the
+/// name's last word.
 struct SecretName {
     start: usize,
     end: usize,
@@ -313,7 +314,7 @@ impl SecretName {
     }
 }
 
-/// The syntax by which a line connects a value with its name.
+/// The syntax in a line between a secret's name and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notation {
     /// An equals sign without spaces, as in `name=value`.

@@ -399,7 +399,8 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
             preset.name == package_name || preset.aliases.contains(&package_name.as_str())
         })
     };
-    // A provider's name selects that provider's usual program.
+    // If no preset has this name, take the name as a provider's name, which selects that provider's
+    // usual program.
     let by_provider = || {
         PRESETS
             .iter()

@@ -137,8 +137,9 @@ impl Process {
             return false;
         };
         let stat = String::from_utf8_lossy(&stat);
-        // Field 23 of `/proc/PID/stat` is the size of the process's memory, which is 0 for a kernel
-        // thread. Field 48 is the address of the process's arguments.
+        // A process in the middle of an exec has a new memory, whose size (field 23 of
+        // `/proc/PID/stat`) is not 0, but no arguments yet (field 48, their address). For a kernel
+        // thread the size is 0.
         let field = |number: usize| {
             stat.rsplit_once(')')?
                 .1
@@ -193,7 +194,8 @@ impl ProcessHandle {
         };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // The process is gone, or its id now belongs to a thread of another process.
+            // Opening fails in this way if the process is gone, or if its id now belongs to a
+            // thread of another process.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };

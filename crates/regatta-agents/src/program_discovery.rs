@@ -184,8 +184,8 @@ fn obsolete_program(
         .find_map(|(name, old_package)| {
             let found_path = machine.find_on_path(name)?;
             let (package, _) = read_package(&found_path)?;
-            // Report an old program only if it is really used: if the new program is missing, is
-            // this same file, or needs the old program.
+            // Report an old program only if it is really used. That is so if the new program is
+            // missing, is this same file, or needs the old program.
             let is_in_use = program.is_none_or(|path| path == found_path)
                 || preset.required_program == Some(*name);
             (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))

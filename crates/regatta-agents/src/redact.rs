@@ -364,8 +364,8 @@ impl BytePairs {
         ] {
             self.add(b'%', digit);
         }
-        // A unicode escape begins with these two bytes; other spellings may also begin with a
-        // backslash.
+        // Every character may be written as a unicode escape, which begins with these two bytes.
+        // Some characters have other escapes too.
         self.add(b'\\', b'u');
         if let Some(letter) = escape_letter(*first) {
             self.add(b'\\', letter);

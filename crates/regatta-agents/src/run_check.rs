@@ -47,8 +47,8 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// needed. If there is no function, the check always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// The reason why reading a check's output stopped: the output ended, the time was up, or the
-/// result is no longer needed.
+/// The reason why reading the output of a check (a command such as a test) stopped: the output
+/// ended, the time was up, or the result is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
     /// The check (a command such as a test) and its supervisor process have closed the output.
@@ -183,8 +183,8 @@ fn run_in(
     .map(Some)
 }
 
-/// Returns `result`, or an error if the check's sandbox could not be set up. In that case the check
-/// did not run, so its output tells nothing about the work.
+/// Returns `result`, or an error if the sandbox of a check (a command such as a test) could not be
+/// set up. In that case the check did not run, so its output tells nothing about the work.
 pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, AgentError> {
     let Exit::Code(code) = result.exit else {
         return Ok(result);

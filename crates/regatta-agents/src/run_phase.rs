@@ -50,8 +50,8 @@ pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     })
 }
 
-/// Returns the facts by which the remaining processes of a launch are found after its supervisor
-/// process is gone.
+/// Returns the facts by which the remaining processes of a launch (one start of a program) are
+/// found after its supervisor process is gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir.read_launch().map_err(|error| {
         errors::file_error(
@@ -173,9 +173,9 @@ pub(crate) fn end_from_outside(
     }
 }
 
-/// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
-/// the exit of the launch's program. If another caller has recorded an exit first, returns that
-/// exit.
+/// Ends the remaining processes of a launch (one start of a program) whose supervisor process is
+/// gone, and records `exit` as the program's exit. If another caller has recorded an exit first,
+/// returns that exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,

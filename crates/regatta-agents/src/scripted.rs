@@ -95,9 +95,10 @@ trait ClientChannel {
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
     /// Performs a `flood` step, which tests output limits: prints at least `bytes` bytes of text.
     fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop>;
-    /// Waits for the given time. Returns an error at once if the client cancels the turn.
+    /// Waits for the given time. Returns an error at once if the client cancels the turn (the work
+    /// on one prompt).
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop>;
-    /// Returns an error if the client has cancelled the turn.
+    /// Returns an error if the client has cancelled the turn (the work on one prompt).
     fn check_cancelled(&mut self) -> Result<(), ScriptStop>;
 }
 

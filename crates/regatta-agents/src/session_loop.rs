@@ -228,8 +228,8 @@ impl<'a> SessionLoop<'a> {
         };
         match shim.request(&command) {
             Ok(ShimReply::Ok) => self.pending_input = Some(number),
-            // The program is not reading its input, or the journal will soon show that the input is
-            // closed. Try again later.
+            // The program is not reading its input, or its input is closed, which the journal will
+            // soon show. Try again later.
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
             // Connect again and repeat the input. If the supervisor process has already received
@@ -449,7 +449,8 @@ pub(crate) const MAX_CURSORS: usize = 16;
 /// The number of bytes after which one read of a journal stops.
 const MAX_READ_BYTES: usize = 4 << 20;
 
-/// Takes the saved reading position of this attempt at record number `from`, if there is one.
+/// Takes the saved position at which a client continues to read this attempt's journal from record
+/// number `from`, if there is one.
 fn take_cursor(
     adapter: &AgentsAdapter,
     attempt: AttemptId,

@@ -40,7 +40,7 @@ enum AnswerFormat {
 #[derive(Clone, Debug, Default)]
 struct ClaudeTurn {
     is_cancelled: bool,
-    /// The tokens that each call of the model used, by the id of the model's message.
+    /// The tokens that each request to the model used. The key is the id of the model's answer.
     model_calls: BTreeMap<String, Usage>,
     usage_before: Usage,
     /// The kind of error that the program reported in this turn (the work on one prompt), if any.

@@ -18,8 +18,8 @@ use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 /// The number of bytes that are kept from the end of the program's error output, for people to
 /// read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
-/// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
-/// services limit the length of a message.
+/// The length up to which an agent's answer is kept whole. Longer answers are cut, because chat
+/// services and other outside services limit the length of a message.
 const MAX_ANSWER_BYTES: usize = 47_000;
 /// The number of bytes that are kept from the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
@@ -204,8 +204,8 @@ pub(super) struct OpenRequest<T> {
     /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,
     pub(super) format: T,
-    /// True if the turn was cancelled or the program withdrew the request. The driver then answers
-    /// "cancelled", whatever a person answers.
+    /// True if the turn (the work on one prompt) was cancelled or the program withdrew the request.
+    /// The driver then answers "cancelled", whatever a person answers.
     is_cancelled: bool,
 }
 
@@ -334,7 +334,8 @@ pub(super) struct ConversationProgress<'a> {
     /// The reason for which no session could be opened, if the program gave one.
     pub(super) start_failure: Option<&'a ProgramFailure>,
     pub(super) is_session_open: bool,
-    /// `Some` while a turn runs; the value is true if the turn was cancelled.
+    /// `Some` while a turn (the work on one prompt) runs. The value is true if the turn was
+    /// cancelled.
     pub(super) running_turn: Option<bool>,
     /// The result of the last ended turn (the work on one prompt): `None` before any turn has
     /// ended, `Some(None)` after a success, otherwise the failure.

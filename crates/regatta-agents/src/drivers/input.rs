@@ -104,7 +104,8 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
         return;
     }
     let (arguments, is_cut) = cut_to_limit(&Value::Object(rest).to_string());
-    // Mark the call as cut only if the cut text is the part on which a person decides.
+    // Mark the tool call as cut only if the cut text is the part by which a person decides about
+    // the call.
     let is_object = tool.object().is_none_or(|object| object == "{}")
         || matches!(
             tool.kind,

@@ -10,7 +10,8 @@ use rustix::event::{PollFd, PollFlags};
 use super::{GateState, allow_list};
 use crate::process::poll_until;
 
-/// The stack size of a connection's thread. The system's name resolver needs this much.
+/// The stack size of the thread that serves one connection. The system's name resolver needs this
+/// much.
 pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// The pause before trying again after a connection could not be accepted for lack of file
@@ -341,8 +342,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) ->
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
-        // `poll` reports a lost connection even if no event was requested for that connection. No
-        // more bytes can be copied over a lost connection.
+        // Stop if one side has disconnected, because no more bytes can be copied. `poll` reports
+        // that even for a connection from which no event was requested.
         let is_gone = |index: usize| {
             requested[index].is_empty()
                 && fds[index]

@@ -5,7 +5,8 @@
 
 use super::{Notation, SecretKind, SecretName, starts_with_word};
 
-/// The line, the name and the syntax around a value, by which the value is judged.
+/// The line, the secret's name and the syntax around a value. They decide whether the value is a
+/// secret.
 pub(super) struct ValueContext<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) name: &'a SecretName,
@@ -88,7 +89,8 @@ impl ValueContext<'_> {
             self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
         let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
         let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // A quote before the name shows that the name begins a header, as in `-H 'password: …'`.
+        // A quote before the name shows that the name is an HTTP header's name, as in `-H
+        // 'password: …'`.
         let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
         let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
             && self.bytes[..self.name.start]

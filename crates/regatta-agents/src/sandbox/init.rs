@@ -398,8 +398,8 @@ fn check_only_loopback() -> Result<(), String> {
         text => Ok(text.unwrap_or_default()),
     };
     let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
-    // In the list of IPv4 routes, which has a heading, the interface is the first field of a line.
-    // In the list of IPv6 routes it is the last field.
+    // The list of IPv4 routes begins with a line of column names, and the interface is the first
+    // field of each route. In the list of IPv6 routes the interface is the last field.
     let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)

@@ -170,7 +170,8 @@ pub struct SandboxSpec {
     /// Regatta's data directory. The sandbox hides this directory, except for the paths in the
     /// fields below.
     pub data_dir: PathBuf,
-    /// The run directory of the launch. The program does not see this directory.
+    /// The run directory of the launch (one start of a program). The program does not see this
+    /// directory.
     pub run_dir: PathBuf,
     /// The directory in which the agent works. The program may write to this directory, to the
     /// agent's home, to its temporary files and to the directory `outbox`, into which it puts its

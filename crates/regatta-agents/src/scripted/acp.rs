@@ -271,7 +271,8 @@ impl AcpServer<'_> {
         Ok(json!({ "configOptions": self.config_options() }))
     }
 
-    /// Performs the script's steps up to the end of the turn, and returns the answer to the prompt.
+    /// Performs the script's steps up to the end of the turn (the work on one prompt), and returns
+    /// the answer to the prompt.
     fn run_turn(&mut self) -> Result<Value, RpcError> {
         self.channel.is_cancelled = false;
         self.channel.turn = TurnUsage::default();
@@ -298,8 +299,8 @@ impl AcpServer<'_> {
         let mut outcome = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
             outcome = runner.run_step(step, &mut self.channel);
-            // When the session continues, do not repeat a step that was cancelled or that simulated
-            // a provider's failure.
+            // When the session continues, do not repeat a step that was cancelled, or that
+            // simulated a used-up limit or an overloaded provider.
             let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
@@ -464,7 +465,7 @@ impl AcpChannel<'_> {
     }
 
     /// Waits until `deadline`, or until the client's answer to request `id` arrives. Returns an
-    /// error if the client cancels the turn meanwhile.
+    /// error if the client cancels the turn (the work on one prompt) meanwhile.
     fn wait_for(
         &mut self,
         deadline: Option<Instant>,

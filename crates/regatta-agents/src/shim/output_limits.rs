@@ -84,8 +84,8 @@ impl TokenBucket {
             self.level = (self.level + filled.cast_signed()).min(self.burst.into());
         }
         let missing = i128::from(MIN_ROOM_BYTES) - self.level;
-        // Once the budget is used up, wait until `MIN_ROOM_BYTES` are available again, and not only
-        // for a few bytes.
+        // Once the budget is used up, wait until `MIN_ROOM_BYTES` are available again, instead of
+        // only a few bytes.
         (self.level <= 0).then(|| {
             let nanos = missing.unsigned_abs() * 1_000_000_000 / u128::from(self.rate);
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

@@ -116,8 +116,8 @@ impl ToolOutput {
             max_call_bytes,
         };
         for (name, value) in update.as_object_mut()? {
-            // Do not shorten the input of the call, because a person decides on a permission by the
-            // input and the driver must see all of it.
+            // Do not shorten the input of the tool call, because a person decides on a permission
+            // by the input and the driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 shortener.visit(&format!("/{name}"), value);
             }

@@ -327,7 +327,7 @@ pub(super) fn merge_tool_call(
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // A kind of tool that Regatta does not know becomes "other".
+    // A kind of tool that Regatta does not know becomes `other`.
     if update["kind"].is_string() {
         tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }
