@@ -49,8 +49,8 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// to this limit, so that adding it to the current time cannot overflow.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The time without output after which the session loop reports to its [`SessionSink`] that the
-/// program is silent.
+/// The time without output after which the daemon's session loop reports to its [`SessionSink`]
+/// that the program is silent.
 const DEFAULT_SILENCE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
 /// Runs agents' programs on this machine. Each program is a child of its own supervisor process,
@@ -207,8 +207,8 @@ impl AgentsAdapter {
         Ok(program.map(|program| program.containment.as_str()))
     }
 
-    /// Sets the time for which a program may print nothing before the session loop reports that the
-    /// program is silent.
+    /// Sets the time for which a program may print nothing before the daemon's session loop reports
+    /// that the program is silent.
     pub fn with_silence_timeout(self, silence: Duration) -> AgentsAdapter {
         AgentsAdapter {
             silence_timeout: silence,
@@ -282,8 +282,8 @@ impl AgentsAdapter {
         self.cursor_generation.load(Ordering::SeqCst)
     }
 
-    /// Discards the saved positions of this attempt's transcript readers, so that the readers start
-    /// from the beginning of the journal.
+    /// Discards the saved reading positions in this attempt's journal, so that readers start from
+    /// the beginning of the journal.
     pub(crate) fn invalidate_cursors(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.cursor_generation.fetch_add(1, Ordering::SeqCst);
@@ -344,14 +344,14 @@ impl AgentsAdapter {
         self.data_dir.join("checks")
     }
 
-    /// Returns the directory that records the commands which must run only once even if the daemon
-    /// restarts in between.
+    /// Returns the directory with the records of one-time commands. Such a command must run only
+    /// once, even if the daemon restarts in between.
     pub(crate) fn commands_path(&self) -> PathBuf {
         self.data_dir.join("commands")
     }
 
-    /// Spawns a supervisor process, which starts the program that the launch record in `dir`
-    /// describes.
+    /// Spawns a supervisor process, which starts the program that the launch record (`launch.json`)
+    /// in `dir` describes.
     pub(crate) fn spawn_shim(
         &self,
         dir: &RunDir,
@@ -468,8 +468,9 @@ impl AgentsAdapter {
                 error,
             )
         })?;
-        // A supervisor process that an earlier daemon spawned may be about to begin. Only the
-        // holder of the supervisor's lock may begin or record the exit, so wait for that lock.
+        // A supervisor process that an earlier daemon spawned may still be about to start the
+        // program. Only the holder of the supervisor's lock may do so or record the exit, so wait
+        // for that lock.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {

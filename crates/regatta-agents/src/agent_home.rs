@@ -30,9 +30,9 @@ pub struct AgentHome {
     pub warnings: Vec<String>,
 }
 
-/// Creates the agent's home, `homes/AGENT` under the data directory. Each path in the user's home
-/// that the agent's profile (its settings) lists becomes a link in the agent's home, so
-/// `~/.claude`, for example, is the same directory for the program as for the user.
+/// Creates the agent's home, `homes/AGENT` under the data directory. The agent's profile (its
+/// settings) lists paths in the user's home, and each of them becomes a link in the agent's home.
+/// For example, `~/.claude` is then the same directory for the program as for the user.
 pub fn prepare_home(
     data_dir: &Path,
     agent: &AgentName,

@@ -3,8 +3,9 @@
 //!
 //! A process cannot leave the group by forking, detaching or clearing its environment, and
 //! `cgroup.kill` ends all members at once, including forks that are in progress. The group is used
-//! in addition to the subreaper, never instead of it: a program that may write to cgroups can move
-//! itself out of the group, but it cannot escape from its ancestor processes.
+//! in addition to the subreaper (the supervisor process, which becomes the parent of orphaned
+//! processes), never instead of it. A program that may write to cgroups can move itself out of the
+//! group, but it cannot escape from its ancestor processes.
 
 use std::fs;
 use std::io;
@@ -42,7 +43,7 @@ impl Containment {
 /// started program) follows the prefix.
 const NAME_PREFIX: &str = "regatta-";
 
-/// The number of times that removing a group is tried before the group is left in place.
+/// The number of times that removing a control group is tried before the group is left in place.
 const MAX_REMOVE_TRIES: u32 = 50;
 
 /// The path of the control group that holds the processes of one program.
@@ -92,9 +93,9 @@ impl Cgroup {
                 if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
-        // Use the group only if it has this file, which kills all members at once. Without the file
-        // (before Linux 5.14) a group has no advantage over finding the processes through their
-        // parents.
+        // Use the group only if it has the file `cgroup.kill`, through which all members are killed
+        // at once. Without this file (before Linux 5.14) a group has no advantage over finding the
+        // processes through their parents.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }

@@ -253,8 +253,8 @@ pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Returns the error for records that do not continue the copy of a journal: record `expected` was
-/// next, but `found` was sent.
+/// Returns the error for records that do not continue the copy of another machine's journal: record
+/// `expected` was next, but `found` was sent.
 pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
     AgentError {
         message: format!(

@@ -63,8 +63,8 @@ enum NextAction {
     Failed(&'static str),
 }
 
-/// The progress of a worker since it was nudged (woken by a message): its state before the nudge,
-/// and the number of idle readings in a row.
+/// The progress of a gc worker since it was nudged (woken by a message): its state before the
+/// nudge, and the number of idle readings in a row.
 #[derive(Debug)]
 struct WorkerProgress {
     initial: Worker,
@@ -98,11 +98,12 @@ impl WorkerProgress {
                 return NextAction::KeepWatching;
             }
         }
-        // A task that took less than one polling interval shows only in the worker's changed time
-        // of last activity.
+        // A task that took less than one polling interval shows only in the worker's time of last
+        // activity, so a changed time counts as work too.
         if self.has_worked || now.last_activity != self.initial.last_activity {
             self.idle_polls += 1;
-            // Require two idle readings in a row, because a worker may look idle between two steps.
+            // Require two idle readings of the worker's state in a row, because a worker may look
+            // idle between two steps.
             return if self.idle_polls >= 2 {
                 NextAction::Done
             } else {
@@ -125,7 +126,8 @@ impl WorkerProgress {
 }
 
 /// Returns the lines of the output `new` that were not in the earlier output `old`. Each output
-/// holds the last lines of the worker's terminal.
+/// holds the last lines of the terminal of a gc worker (a worker that the foreign program gc
+/// manages).
 fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
@@ -138,8 +140,8 @@ fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     new[overlap..].to_vec()
 }
 
-/// Sends the prompt from `input` to the worker `alias`, prints the worker's output, and returns
-/// when the worker has finished.
+/// Sends the prompt from `input` to the worker `alias` of the foreign program gc, prints the
+/// worker's output, and returns when the worker has finished.
 pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) -> ExitCode {
     let mut prompt = String::new();
     let result = input
@@ -162,8 +164,8 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
     }
 }
 
-/// Returns the text that is sent to the worker. The worker's session does not have the attempt's
-/// environment variables, so the text names the path of the result file.
+/// Returns the text that is sent to the worker of the foreign program gc. The worker's session does
+/// not have the attempt's environment variables, so the text names the path of the result file.
 fn nudge_text(dir: &Path, result_file: Option<&str>, prompt: &str) -> String {
     let result_file = result_file
         .map(|path| format!(" REGATTA_RESULT is the file {path}."))
@@ -232,8 +234,8 @@ impl Pool<'_> {
         let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
-            // Ignore an error while reading the worker's output, because only the worker's status
-            // decides.
+            // Ignore an error while reading the gc worker's output, because only the worker's
+            // status decides when the task is done.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")

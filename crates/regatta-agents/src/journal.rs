@@ -145,8 +145,8 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             });
         segments.extend(first.map(|first| (first, dir.join(&name))));
     }
-    // Keep the first file of each segment. The plain file sorts first, and the compressed file may
-    // be incomplete.
+    // A crash may leave both the plain and the compressed file of a segment. Keep the plain file,
+    // which sorts first, because the compressed file may be incomplete.
     segments.sort();
     segments.dedup_by_key(|(first, _)| *first);
     Ok(segments)
@@ -208,7 +208,7 @@ pub(crate) struct JournalWriter {
     file: Option<File>,
     /// The number of the first record in the open file.
     first_record: u64,
-    /// Encoded records that are not written to the file yet.
+    /// Encoded journal records that are not written to the file yet.
     buffer: Vec<u8>,
     /// The number of bytes in the open file that were written successfully.
     file_bytes: u64,
@@ -406,8 +406,8 @@ impl JournalWriter {
             && self.has_unsynced_records
         {
             file.sync_data()?;
-            // The directory is synced here and not when the file is created, because the program's
-            // first output has to wait for the creation.
+            // Sync the directory only now and not when the file is created, because the program's
+            // first output waits for the creation of the file.
             if std::mem::take(&mut self.has_unsynced_name) {
                 File::open(&self.dir)?.sync_all()?;
             }
@@ -529,8 +529,8 @@ impl JournalReader {
     /// has grown meanwhile, the next records are in the current file and no file is named after the
     /// next record, so no record is skipped.
     fn open_next(&mut self) -> io::Result<bool> {
-        // The open file may still be empty. In that case the open file is itself the file that
-        // begins with the next record.
+        // If no record was read from the open file yet, the open file is itself the file that
+        // begins with the next record. There is no other file to open.
         if self
             .segment
             .as_ref()

@@ -22,12 +22,12 @@ use crate::errors;
 use crate::journal::{self, JournalWriter, ResumedJournal};
 use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
-/// The number of copied journals that stay open for appending. When there are more, the least
-/// recently used copied journal is closed.
+/// The number of copied journals (of programs on other machines) that stay open for appending. When
+/// there are more, the least recently used one is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
-/// The time to wait for the lock of a copied journal. Only short operations hold this lock, because
-/// no supervisor process of this machine writes this journal.
+/// The time to wait for the lock of a journal that is copied from another machine. Only short
+/// operations hold this lock, because no supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
@@ -41,17 +41,18 @@ pub(crate) struct CopyRecord {
     pub(crate) session_facts: Option<SessionFacts>,
 }
 
-/// A copied journal that is open for appending.
+/// A copy of the journal of a program on another machine, open for appending.
 pub(crate) struct OpenCopy {
     attempt: AttemptId,
     writer: JournalWriter,
-    /// The number of bytes of all records in the copied journal.
+    /// The number of bytes of all records in this copy of a journal.
     size_bytes: u64,
 }
 
 impl RunDir {
-    /// Reads `copy.json`, or returns `None` if this directory holds no copied journal. If the file
-    /// is incomplete, the result says only that there is a copied journal.
+    /// Reads `copy.json`, or returns `None` if this directory holds no journal that was copied from
+    /// another machine. If the file is incomplete, the result says only that there is a copied
+    /// journal.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -157,8 +158,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // If appending fails, the copied journal is closed. When the copied journal is opened
-            // again, an incomplete record at its end is removed.
+            // An error here closes the copied journal. When the journal is opened again, an
+            // incomplete record at its end is removed.
             for record in new {
                 copy.size_bytes +=
                     copy.writer
@@ -171,8 +172,8 @@ impl AgentsAdapter {
         })
     }
 
-    /// Runs `work` on a copied journal while holding its locks, so that meanwhile no program is
-    /// started for the attempt and no cleanup removes the copy.
+    /// Runs `work` on a copied journal (of a program on another machine) while holding its locks.
+    /// Meanwhile no program is started for the attempt, and no cleanup removes the copy.
     fn with_copy<T>(
         &self,
         attempt: AttemptId,
@@ -203,8 +204,8 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// Takes the attempt's copied journal from the list of open copies, or opens the copied
-    /// journal.
+    /// Takes the attempt's journal, which is copied from another machine, from the list of open
+    /// copies. Opens the copied journal if it is not in the list.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
@@ -222,8 +223,8 @@ impl AgentsAdapter {
             was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if was_repaired {
-            // A part of the journal was removed, so saved positions of readers may lie after the
-            // end of the journal.
+            // A part of the journal was removed, so saved reading positions may lie after its end.
+            // Discard these positions.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {
@@ -252,9 +253,9 @@ fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<(
     )
 }
 
-/// Returns the time at which the last record of a copied journal was written, or `None` if the
-/// directory holds no copy with records. This time stands for the end of the program, because a
-/// copy has no record of the program's exit.
+/// Returns the time at which the last record of a journal copied from another machine was written,
+/// or `None` if the directory holds no copy with records. This time stands for the end of the
+/// program, because a copy has no record of the program's exit.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
     if !dir.copy_file().exists() {
         return None;

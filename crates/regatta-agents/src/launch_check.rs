@@ -168,8 +168,8 @@ pub fn launch_problems(
     problems
 }
 
-/// Adds commands that work now to the error's hint, one per line: another program that is
-/// installed, of the same provider if possible, or else a rehearsal with the scripted agent. `NAME`
+/// Adds commands that work now to the error's hint, one per line. They start another installed
+/// program, of the same provider if possible, or else a rehearsal with the scripted agent. `NAME`
 /// in a command stands for the agent.
 fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts) -> AgentError {
     let is_installed = |other: &&Preset| {

@@ -131,7 +131,7 @@ impl RunningShim {
 /// Removes empty control groups that no supervisor process uses any more, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
     // List the groups before the supervisor processes. A supervisor is alive when it creates its
-    // group, so the supervisor of each listed group is either listed below or has ended.
+    // group, so a listed group whose supervisor is not listed below is no longer used.
     let groups = Cgroup::list_all();
     if groups.is_empty() {
         return Ok(0);
@@ -180,9 +180,9 @@ impl AgentsAdapter {
                     .path(),
             );
             match read_phase(&dir)? {
-                // Leave this check alone. Its supervisor process ends it, because the daemon that
-                // started it is gone. If its directory remains, the next start of a daemon removes
-                // that directory.
+                // Leave this check (a command such as a test) alone. Its supervisor process ends
+                // it, because the daemon that started it is gone. If its directory remains, the
+                // next start of a daemon removes that directory.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}

@@ -17,11 +17,11 @@ use crate::program_discovery::{MachineFacts, ProgramQuery};
 /// meanwhile sign in or edit the program's settings.
 const CACHE_LIFETIME: Duration = Duration::from_secs(300);
 
-/// The maximum number of answers in the cache.
+/// The maximum number of lists of models in the cache.
 const MAX_CACHED_ANSWERS: usize = 64;
 
-/// The key of a cached answer: the program's path, the home directory it reads, and the environment
-/// variables it gets.
+/// The key of a cached list of models: the program's path, the home directory it reads, and the
+/// environment variables it gets.
 type ModelCacheKey = (PathBuf, PathBuf, Vec<(String, String)>);
 type ModelCache = BTreeMap<ModelCacheKey, (Instant, Option<Vec<String>>)>;
 

@@ -105,9 +105,9 @@ const KEY_PREFIXES: &[&str] = &[
     "server",
 ];
 
-/// Returns the position of a secret whose announcement begins at `at`. A secret is announced by the
-/// last word of a name, by a URL with a user part, by the login option of a curl command, or by the
-/// path of a webhook.
+/// Returns the position of a secret whose announcement begins at `at`. The announcement is the last
+/// word of a name, the user part of a URL, the login option of a curl command, or the path of a
+/// webhook.
 pub(crate) fn find_named_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let secret_match = |(start, end)| SecretMatch {
         start,
@@ -132,8 +132,8 @@ fn starts_with_word(text: &[u8], word: &str) -> bool {
 
 fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
-    // Check the third letter first, because it excludes nearly every other word, such as `path`,
-    // `total` and `cost`.
+    // Check the third letter of the word first, because it excludes nearly every other word, such
+    // as `path`, `total` and `cost`.
     let third_letter = to_lower(*text.get(2)?);
     let may_be = match to_lower(text[0]) {
         b'p' => third_letter == b's' || third_letter == b'd',
@@ -237,15 +237,16 @@ fn is_key_name(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// The position of a name, such as `DB_PASSWORD`, in a line, with the position of its last word.
+/// The position of a secret's name, such as `DB_PASSWORD`, in a line, and the position of the
+/// name's last word.
 struct SecretName {
     start: usize,
     end: usize,
 }
 
 impl SecretName {
-    /// Returns the name whose last word begins at `at` and ends at `end`, or `None` if the word
-    /// continues after `end`.
+    /// Returns the secret's name whose last word begins at `at` and ends at `end`, or `None` if the
+    /// word continues after `end`.
     fn ending_at(bytes: &[u8], at: usize, end: usize) -> Option<SecretName> {
         let is_part =
             |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte) || byte >= 0x80;
@@ -292,7 +293,7 @@ impl SecretName {
         &bytes[self.start..self.end]
     }
 
-    /// Returns whether `at` is the beginning of a word in the name, as for `pass` in `db_pass` and
+    /// Returns whether a word of the secret's name begins at `at`, as `pass` does in `db_pass` and
     /// `dbPass` but not in `bypass`.
     fn is_word_start(&self, bytes: &[u8], at: usize) -> bool {
         let Some(last) = at.checked_sub(1).filter(|last| *last >= self.start) else {
@@ -302,7 +303,7 @@ impl SecretName {
             || (bytes[last].is_ascii_lowercase() && bytes[at].is_ascii_uppercase())
     }
 
-    /// Returns whether the name is written in capitals, like an environment variable.
+    /// Returns whether the secret's name is written in capitals, like an environment variable.
     fn is_upper_case(&self, bytes: &[u8]) -> bool {
         let text = self.text(bytes);
         text.iter().any(u8::is_ascii_uppercase) && !text.iter().any(u8::is_ascii_lowercase)
@@ -313,7 +314,7 @@ impl SecretName {
     }
 }
 
-/// The syntax by which a line connects a value with its name.
+/// The syntax in a line between a secret's name and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notation {
     /// An equals sign without spaces, as in `name=value`.
@@ -331,7 +332,8 @@ enum Notation {
     Percent,
 }
 
-/// Returns the position at which the value begins, and the syntax between the name and the value.
+/// Returns the position at which the value after a secret's name begins, and the syntax between the
+/// name and the value.
 fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     let mut offset = name.end;
     let skip = |offset: usize, set: &[u8], max_bytes: usize| {
@@ -358,7 +360,7 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
         let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
         return Some((offset + 6 + gap, Notation::Percent));
     }
-    // Skip the quotes, brackets and escapes that close the name.
+    // Skip the quotes, brackets and escapes that close the secret's name.
     let closed = skip(offset, b"\"'`\\])}", 6);
     let spaced = skip(closed, b" \t", 40);
     let separator = bytes.get(spaced)?;
@@ -402,8 +404,8 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     }
 }
 
-/// Returns whether a mere space may separate the name from its value, as after a command-line flag,
-/// in a Dockerfile's `ENV` or in a line of a `.netrc` file.
+/// Returns whether a mere space may separate the secret's name from its value, as after a
+/// command-line flag, in a Dockerfile's `ENV` or in a line of a `.netrc` file.
 fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
     if bytes[name.start..].starts_with(b"--") {
         return name.start == 0 || !bytes[name.start - 1].is_ascii_alphanumeric();
@@ -457,8 +459,9 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             at += (slashes + 1).min(text.len() - at);
         }
         if at >= text.len() {
-            // No closing quote was found, because the quote closes another text or because the line
-            // was cut. In a cut line the value reaches to the end.
+            // No closing quote was found: either the quote closes an earlier text, or the line was
+            // cut. The value then ends before the next space or punctuation, or at the end of the
+            // line.
             let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
             let length = text[open..]
                 .iter()

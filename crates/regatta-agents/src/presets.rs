@@ -43,7 +43,7 @@ pub enum ModelSource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// The provider under which the program is listed, such as `anthropic`.
+    /// The provider, which is the company or project whose program this is, such as `anthropic`.
     pub provider: &'static str,
     pub driver: DriverKind,
     /// The names of the program's executable that are searched on PATH, the usual name first.
@@ -399,7 +399,8 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
             preset.name == package_name || preset.aliases.contains(&package_name.as_str())
         })
     };
-    // A provider's name selects that provider's usual program.
+    // If no preset has this name, take the name as a provider's name, which selects that provider's
+    // usual program.
     let by_provider = || {
         PRESETS
             .iter()

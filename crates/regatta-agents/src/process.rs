@@ -49,15 +49,16 @@ impl Process {
     }
 
     fn parse(stat: &str) -> Option<Process> {
-        // The program's name is in parentheses and may itself contain parentheses and spaces.
+        // The program's name is in parentheses and may itself contain parentheses and spaces, so
+        // split at the last closing parenthesis.
         let (pid, rest) = stat.split_once(' ')?;
         let (name, rest) = rest.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent_pid = fields.next()?.parse().ok()?;
         let process_group = fields.next()?.parse().ok()?;
-        // Field 20 of `/proc/PID/stat` is the number of threads, and field 22 is the start time.
-        // Five fields are already read.
+        // Skip to field 20 of `/proc/PID/stat`, the number of threads, because five fields are
+        // already read. Then skip to field 22, the start time.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
         // Check the number of threads too, because a process whose first thread has ended looks
@@ -136,8 +137,9 @@ impl Process {
             return false;
         };
         let stat = String::from_utf8_lossy(&stat);
-        // Field 23 of `/proc/PID/stat` is the size of the process's memory, which is 0 for a kernel
-        // thread. Field 48 is the address of the process's arguments.
+        // A process in the middle of an exec has a new memory, whose size (field 23 of
+        // `/proc/PID/stat`) is not 0, but no arguments yet (field 48, their address). For a kernel
+        // thread the size is 0.
         let field = |number: usize| {
             stat.rsplit_once(')')?
                 .1
@@ -192,7 +194,8 @@ impl ProcessHandle {
         };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // The process is gone, or its id now belongs to a thread of another process.
+            // Opening fails in this way if the process is gone, or if its id now belongs to a
+            // thread of another process.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };

@@ -33,7 +33,8 @@ pub(crate) struct ProcessTree {
     /// but the shim itself does not. While the shim lives, the kernel makes it the parent of every
     /// orphaned descendant, so all processes of the launch are below the shim.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The program that was started. The program and its descendants belong to the launch.
+    /// The program that this launch (one start of a program) started. The program and its
+    /// descendants belong to the launch.
     pub(crate) program: Option<ProcessIdentity>,
     /// The text that every process of the launch (one start of a program) has in its environment. A
     /// process with this text belongs to the launch, together with its descendants. Without a live
@@ -127,8 +128,8 @@ impl ProcessTree {
         let (mut pending, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
         while let Some(parent) = pending.pop() {
-            // If the process ended meanwhile, its children now belong to the supervisor process and
-            // are found there.
+            // If the parent ended meanwhile, its children now belong to the supervisor process and
+            // are found among its children.
             let Some(children) = Process::child_pids(parent) else {
                 if parent == shim.pid {
                     return self.list_living();
@@ -184,9 +185,8 @@ impl ProcessTree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Processes that left the control group must be killed too. Such processes are below
-            // the supervisor process or have the mark (the text that identifies this launch) in
-            // their environment.
+            // Kill the processes that left the control group too. They are below the supervisor
+            // process or have the mark (the text that identifies this launch) in their environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }

@@ -1,5 +1,6 @@
 //! Finds out which of the known coding agents' programs (the presets) are installed on this
-//! machine, in which versions and whether they are signed in, and the commands that fix problems.
+//! machine, in which versions, and whether they are signed in. Also finds the commands that fix
+//! problems.
 //!
 //! This module installs nothing, uses no network and reads no secret. A key counts as present if
 //! its environment variable is set, and a sign-in if its file exists.
@@ -29,7 +30,7 @@ const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(2);
 /// The facts about this machine that are used to find programs. Tests provide other facts.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
-    /// The value of `PATH`, on which programs are searched.
+    /// The value of `PATH`: the directories in which programs are searched.
     pub path: OsString,
     pub home: PathBuf,
     /// The names of the environment variables that are set. The values may be secret and are not
@@ -183,8 +184,8 @@ fn obsolete_program(
         .find_map(|(name, old_package)| {
             let found_path = machine.find_on_path(name)?;
             let (package, _) = read_package(&found_path)?;
-            // Report an old program only if it is really used: if the new program is missing, is
-            // this same file, or needs the old program.
+            // Report an old program only if it is really used. That is so if the new program is
+            // missing, is this same file, or needs the old program.
             let is_in_use = program.is_none_or(|path| path == found_path)
                 || preset.required_program == Some(*name);
             (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))

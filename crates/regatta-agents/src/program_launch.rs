@@ -102,7 +102,8 @@ pub(crate) fn write_launch(
         variables.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
         secrets.push(drivers::TOKEN_VARIABLE.to_owned());
     }
-    // Without a sandbox the program uses the user's own home with all its logins.
+    // Without a sandbox the program uses the user's own home with all its logins, so it gets no
+    // home of its own.
     let agent_home_path =
         (sandbox_level(launch) != SandboxLevel::Off).then_some(home.path.as_path());
     if agent_home_path.is_some() {

@@ -40,7 +40,8 @@ pub struct Redactor {
     spellings: Vec<(Vec<char>, usize)>,
     /// The first two bytes of all spellings of the known secrets.
     secret_pairs: Box<BytePairs>,
-    /// The pairs in `secret_pairs`, and the first two bytes of all texts that look like a secret.
+    /// The pairs in `secret_pairs`, and the first two bytes of every text that looks like a secret.
+    /// The search in a line stops only at these pairs.
     all_pairs: Box<BytePairs>,
     warnings: Vec<String>,
     /// True if the last line was inside a private key, so that the following lines are removed
@@ -303,8 +304,8 @@ impl Redactor {
 /// Removes everything that looks like a secret from a text of any number of lines.
 ///
 /// Regatta applies this function to every text that it writes or sends and that no supervisor
-/// process has redacted before: prompts, briefings, messages, notices, logs, traces, the audit log,
-/// the output of checks, and posts to other services.
+/// process has redacted before. Such texts are prompts, briefings, messages, notices, logs, traces,
+/// the audit log, the output of checks, and posts to other services.
 pub fn redact_text(text: &str) -> String {
     // Use a new redactor for each text, because a redactor remembers from line to line that it is
     // inside a private key.
@@ -349,8 +350,8 @@ impl BytePairs {
         Some(at + hit)
     }
 
-    /// Adds the first two bytes of each form in which a program may write `spelling`: unchanged,
-    /// with escapes, or percent-encoded.
+    /// Adds the first two bytes of each form in which a program may write the secret `spelling`:
+    /// unchanged, with escapes, or percent-encoded.
     fn add_first_pairs(&mut self, spelling: &[char]) {
         let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else {
             return;
@@ -363,8 +364,8 @@ impl BytePairs {
         ] {
             self.add(b'%', digit);
         }
-        // A unicode escape begins with these two bytes; other spellings may also begin with a
-        // backslash.
+        // Every character may be written as a unicode escape, which begins with these two bytes.
+        // Some characters have other escapes too.
         self.add(b'\\', b'u');
         if let Some(letter) = escape_letter(*first) {
             self.add(b'\\', letter);
@@ -399,8 +400,8 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     let mut position = start;
     let mut rest = spelling;
     loop {
-        // Match backslashes of the secret with as many or more backslashes of the text, because
-        // each level of nested JSON doubles the backslashes and adds a backslash before the next
+        // Match backslashes of the secret with as many or more backslashes of the text, because of
+        // nested JSON. Each level of nesting doubles the backslashes and adds one before the next
         // character.
         let expected_backslashes = rest.iter().take_while(|c| **c == '\\').count();
         rest = &rest[expected_backslashes..];

@@ -225,8 +225,8 @@ const OTHER_SECRETS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The prefixes of services' keys, and the kind and number of the characters after them: `h` is
-/// hexadecimal, `a` letters and digits, `U` capitals and digits.
+/// The prefixes of the API keys of known services, and the kind and number of the characters after
+/// them: `h` is hexadecimal, `a` letters and digits, `U` capitals and digits.
 const ISSUER_PREFIXES: &[(&str, char, usize)] = &[
     ("sk-ant-api03-", 'a', 40),
     ("sk-proj-", 'a', 40),
@@ -311,14 +311,16 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
         );
     for (name, value) in named {
         for (index, syntax) in SYNTAXES.iter().enumerate() {
-            // Skip a value that this syntax cannot contain.
+            // Skip a value with special characters if this syntax cannot contain them without
+            // quotes.
             let is_bare = syntax.contains("=V") || syntax.contains(": V") || syntax.contains(" V ");
             let has_special_characters = value.bytes().any(|byte| b"&!@".contains(&byte));
             if has_special_characters && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
-            // In prose, an unquoted word counts as an ordinary word and not as a secret, unless the
-            // name is written like a variable.
+            // In the syntaxes from index 21 on, other text surrounds the name and the value. There
+            // an unquoted word counts as an ordinary word and not as a secret, unless the name is
+            // written like a variable.
             let is_prose =
                 index >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose

@@ -38,8 +38,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// The stack size of a thread that copies bytes.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// The address at which a supervisor process listens for its program's connections to the daemon,
-/// and the daemon's socket to which the supervisor forwards these connections.
+/// The settings of a relay: the address at which a supervisor process accepts its program's
+/// connections to the daemon, and the daemon's socket to which it forwards them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayRecord {
     pub(crate) address: SocketAddr,

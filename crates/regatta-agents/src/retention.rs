@@ -63,8 +63,7 @@ impl AgentsAdapter {
                 PruneAction::Removed => pruned.removed.push(attempt),
             }
         }
-        // Discard the saved positions of transcript readers, because the journals' files have
-        // changed.
+        // Discard the saved reading positions, because the journals' files have changed.
         self.cursors().clear();
         Ok(pruned)
     }

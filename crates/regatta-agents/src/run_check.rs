@@ -24,32 +24,34 @@ use crate::shim::ShimLimits;
 use crate::shim_protocol::ShimCommand;
 use crate::{errors, sandbox_command};
 
-/// The number of bytes of a check's output that are kept.
+/// The number of bytes that are kept of the output of a check (a command such as a test).
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
 /// The number of bytes that are kept from the beginning of the output. The rest of the
 /// [`MAX_OUTPUT_BYTES`] is kept from the end of the output.
 const MAX_HEAD_BYTES: usize = 4 * 1024;
 
-/// The time between asking a check to end, after its timeout, and killing it.
+/// The time between asking a check (a command such as a test) to end, after its timeout, and
+/// killing the check.
 pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The additional time that the shim (the check's supervisor process) may take to end.
+/// The time that the shim (the check's supervisor process) may take to end, after the check's grace
+/// period.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The interval at which `still_needed` is called, to find out whether a running check (a command
 /// such as a test) can be ended early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A function that returns whether a check's result is still needed. If there is no function, the
-/// check always runs to its end.
+/// A function that returns whether the result of a check (a command such as a test) is still
+/// needed. If there is no function, the check always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// The reason why reading a check's output stopped: the output ended, the time was up, or the
-/// result is no longer needed.
+/// The reason why reading the output of a check (a command such as a test) stopped: the output
+/// ended, the time was up, or the result is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The check and its supervisor process have closed the output.
+    /// The check (a command such as a test) and its supervisor process have closed the output.
     EndOfOutput,
     TimedOut,
     NoLongerNeeded,
@@ -181,8 +183,8 @@ fn run_in(
     .map(Some)
 }
 
-/// Returns `result`, or an error if the check's sandbox could not be set up. In that case the check
-/// did not run, so its output tells nothing about the work.
+/// Returns `result`, or an error if the sandbox of a check (a command such as a test) could not be
+/// set up. In that case the check did not run, so its output tells nothing about the work.
 pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, AgentError> {
     let Exit::Code(code) = result.exit else {
         return Ok(result);
@@ -203,8 +205,8 @@ pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, Agen
     }
 }
 
-/// Reads the check's output to its end. Ends the check when its time is up or the caller no longer
-/// needs it.
+/// Reads the output of a check (a command such as a test) to its end. Ends the check when its time
+/// is up or the caller no longer needs it.
 fn read_output(
     shim: &mut Child,
     dir: &RunDir,

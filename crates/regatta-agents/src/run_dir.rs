@@ -33,8 +33,9 @@ use crate::egress::EgressRoutes;
 use crate::relay::RelayRecord;
 use crate::shim::ShimLimits;
 
-/// The kind of program that is started under a supervisor process: an attempt or a check. The kind
-/// decides where the program's output goes and when the program ends.
+/// The kind of program that is started under a supervisor process: an attempt (an agent's work on a
+/// task) or a check (a command such as a test). The kind decides where the program's output goes
+/// and when the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
@@ -81,8 +82,9 @@ pub(crate) struct LaunchRecord {
     pub(crate) mode: LaunchKind,
     pub(crate) argv: Vec<String>,
     pub(crate) dir: PathBuf,
-    /// The launch's mark: the value of the environment variable `REGATTA_ATTEMPT_MARK` in every
-    /// process of this launch and in no other process.
+    /// The mark, which identifies this launch (one start of a program). It is the value of the
+    /// environment variable `REGATTA_ATTEMPT_MARK` in every process of this launch and in no other
+    /// process.
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: InputSource,
@@ -114,7 +116,8 @@ pub(crate) struct LaunchRecord {
     /// provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
-    /// The facts that the daemon's session loop needs; `None` for a check or a one-time command.
+    /// The facts that the daemon's session loop needs. `None` for a check (a command such as a
+    /// test) and for a one-time command, because they have no session.
     #[serde(default)]
     #[serde(rename = "attended")]
     pub(crate) session_facts: Option<SessionFacts>,
@@ -208,9 +211,9 @@ impl RunDir {
         self.path("outbox").join("result.json")
     }
 
-    /// Reads the launch record, or returns `None` if there is none. An incomplete record counts as
-    /// missing, because only a power cut leaves an incomplete record and no process of the launch
-    /// survives a power cut.
+    /// Reads the launch record (the program to start and its settings), or returns `None` if there
+    /// is none. An incomplete record counts as missing: only a power cut leaves an incomplete
+    /// record, and no process survives a power cut.
     pub(crate) fn read_launch(&self) -> io::Result<Option<LaunchRecord>> {
         match read_json(&self.launch_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
@@ -369,7 +372,7 @@ pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<Fi
     }
 }
 
-/// Returns a random text that identifies the processes of one launch.
+/// Returns a random text that identifies the processes of one launch (one start of a program).
 pub(crate) fn new_launch_mark() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -23,10 +23,11 @@ use crate::run_dir::{
 use crate::run_phase::{RunPhase, read_phase};
 use crate::{environment, errors, journal, sandbox_command};
 
-/// The file that tells, if it exists beside the exit record, that the command was ended by its
+/// The name of a file that exists beside the exit record only if the command was ended by its
 /// timeout.
 const TIMED_OUT_FILE: &str = "timed_out";
-/// The file with a sentence that describes the command's sandbox.
+/// The name of the file, in a command's directory, with a sentence that describes the command's
+/// sandbox.
 const SANDBOX_FILE: &str = "sandbox";
 
 /// The interval at which a running command's `still_needed` is called to find out whether the
@@ -123,8 +124,8 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
             continue;
         }
         let dir = RunDir(entry.path());
-        // Skip a command that was not started, because it has no process and its caller will not
-        // start it any more.
+        // Skip a command that was not started, because there is no process to end and its caller no
+        // longer starts it.
         if !matches!(adapter.settled_phase(&dir)?, RunPhase::NotStarted) {
             adapter.end_launch(&dir, GRACE_PERIOD)?;
         }

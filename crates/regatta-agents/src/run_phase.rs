@@ -1,5 +1,5 @@
 //! Finds out whether a launch (one start of a program under a shim, its supervisor process) has not
-//! started, runs, has ended or has lost its shim, and ends launches whose shim cannot end them.
+//! started, runs, has ended or has lost its shim. Ends launches whose shim cannot end them.
 //!
 //! The phase is read from the run directory and the process table each time, so a restarted daemon
 //! finds the same phase. The adapter decides when a launch has to end.
@@ -50,8 +50,8 @@ pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     })
 }
 
-/// Returns the facts by which the remaining processes of a launch are found after its supervisor
-/// process is gone.
+/// Returns the facts by which the remaining processes of a launch (one start of a program) are
+/// found after its supervisor process is gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir.read_launch().map_err(|error| {
         errors::file_error(
@@ -101,7 +101,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
             }
         }
         // The record is incomplete after a power cut. A supervisor process had begun, but no
-        // process survives a power cut.
+        // process survives a power cut, so continue as if the supervisor were gone.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => {
             return Err(errors::file_error(
@@ -112,7 +112,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         }
     }
     // Read the exit record again, because the supervisor process may have written it after the
-    // first time.
+    // first read.
     Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
 }
 
@@ -173,9 +173,9 @@ pub(crate) fn end_from_outside(
     }
 }
 
-/// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
-/// the exit of the launch's program. If another caller has recorded an exit first, returns that
-/// exit.
+/// Ends the remaining processes of a launch (one start of a program) whose supervisor process is
+/// gone, and records `exit` as the program's exit. If another caller has recorded an exit first,
+/// returns that exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,

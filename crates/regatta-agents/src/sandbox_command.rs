@@ -1,7 +1,7 @@
 //! Prepares the sandbox of a user's command: a setup command, or a check of an agent's work.
 //!
-//! The command runs code that an agent wrote, so it gets the same access as the agent: the
-//! directory in which it works, a home of its own, and its temporary files. The caches of
+//! The command runs code that an agent wrote, so it gets the same access as the agent. It may use
+//! the directory in which it works, a home of its own, and its temporary files. The caches of
 //! toolchains are an exception. The caches belong to the user and are linked into the command's
 //! home, because otherwise every check would download everything again. At level `strict` the
 //! command can only read the caches.

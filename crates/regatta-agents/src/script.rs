@@ -34,28 +34,28 @@ pub enum ScriptStep {
         /// The input for the tool, as a table.
         #[serde(default)]
         input: serde_json::Value,
-        /// True if the call is expected to fail.
+        /// True if the tool call is expected to fail. The step then fails if the call succeeds.
         #[serde(default)]
         fails: bool,
     },
     /// Writes a file, and creates its parent directories if necessary.
     Write {
-        /// The file, relative to the workspace.
+        /// The file to write, relative to the workspace.
         path: RelativePath,
-        /// The new content of the file.
+        /// The new content of the whole file.
         text: String,
     },
     /// Appends a text to a file, which is created if necessary.
     Append {
-        /// The file, relative to the workspace.
+        /// The file to which the text is appended, relative to the workspace.
         path: RelativePath,
-        /// The text to append.
+        /// The text to append to the file.
         text: String,
     },
     /// Replaces the first occurrence of a text in a file. The step fails if the file does not
     /// contain the text.
     Replace {
-        /// The file, relative to the workspace.
+        /// The file to change, relative to the workspace.
         path: RelativePath,
         /// The text to replace.
         from: String,
@@ -83,20 +83,20 @@ pub enum ScriptStep {
     Sleep(SleepDuration),
     /// Reports that tokens and money were used, as if the agent had called a model.
     Usage {
-        /// The number of input tokens.
+        /// The number of input tokens to report.
         #[serde(default)]
         input: u64,
-        /// The number of output tokens.
+        /// The number of output tokens to report.
         #[serde(default)]
         output: u64,
-        /// The number of input tokens that came from a cache.
+        /// The number of input tokens to report as read from a cache.
         #[serde(default)]
         cached: u64,
-        /// The reported cost in dollars; absent if the price is unknown.
+        /// The cost to report, in dollars; absent if the price is unknown.
         cost: Option<f64>,
-        /// The number of tokens that are in use in the model's context window.
+        /// The number of tokens to report as used in the model's context window.
         used: Option<u64>,
-        /// The size of the model's context window in tokens.
+        /// The size of the model's context window to report, in tokens.
         size: Option<u64>,
     },
     /// Prints a large amount of text, to test limits.
@@ -109,9 +109,10 @@ pub enum ScriptStep {
     /// If true, ends the turn: the following steps are performed after the next prompt. Does
     /// nothing if the agent runs without turns.
     EndTurn(bool),
-    /// Fails as if the limit of the agent's provider were used up.
+    /// Fails as if the usage limit of the agent's provider were used up.
     RateLimit {
-        /// The time until the provider's limit is reset; unknown if absent.
+        /// The time until the provider's usage limit is reset. If absent, the agent reports no such
+        /// time.
         reset_in: Option<SleepDuration>,
     },
     /// Ends the script with a failure.
@@ -183,7 +184,7 @@ pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("call", r#"call = { tool = "my_task", input = {} }"#),
 ];
 
-/// The steps whose argument must be a table.
+/// The names of the script steps whose argument must be a table.
 const TABLE_STEPS: [&str; 9] = [
     "write",
     "append",
@@ -354,7 +355,7 @@ pub enum FailStep {
         class: FailureClass,
         /// The error message of the failure.
         reason: String,
-        /// The time until the provider's limit is reset, if the failure is a used-up limit.
+        /// The time until the provider's usage limit is reset, if the failure is a used-up limit.
         reset_in: Option<SleepDuration>,
     },
 }
@@ -493,7 +494,7 @@ pub enum ScriptError {
     Unknown {
         /// The number of the wrong step; the first step is 1.
         step: usize,
-        /// The unknown name, shortened to 40 characters.
+        /// The name of the unknown step, shortened to 40 characters.
         name: String,
     },
     /// The step's content has the wrong type or wrong fields.

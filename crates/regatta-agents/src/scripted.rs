@@ -60,7 +60,7 @@ enum ScriptStop {
         reason: String,
         reset_in: Option<Duration>,
     },
-    /// The daemon cancelled the turn.
+    /// The client, usually the daemon, cancelled the turn (the work on one prompt).
     Cancelled,
 }
 
@@ -93,15 +93,16 @@ trait ClientChannel {
     ) -> Result<String, ScriptStop>;
     /// Asks a person for a permission through the client. Returns whether the action is allowed.
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
-    /// Prints at least `bytes` bytes of text.
+    /// Performs a `flood` step, which tests output limits: prints at least `bytes` bytes of text.
     fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop>;
-    /// Waits for the given time. Returns an error at once if the client cancels the turn.
+    /// Waits for the given time. Returns an error at once if the client cancels the turn (the work
+    /// on one prompt).
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop>;
-    /// Returns an error if the client has cancelled the turn.
+    /// Returns an error if the client has cancelled the turn (the work on one prompt).
     fn check_cancelled(&mut self) -> Result<(), ScriptStop>;
 }
 
-/// Reads and parses the script file.
+/// Reads the scripted agent's script file and parses its steps.
 fn load_steps(script_file: Option<PathBuf>) -> Result<Vec<ScriptStep>, String> {
     let named_file = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
     let Some(file) = script_file.or_else(named_file) else {

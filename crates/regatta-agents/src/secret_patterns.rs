@@ -26,8 +26,8 @@ pub(crate) struct SecretMatch {
     pub(crate) continues: bool,
 }
 
-/// The shape of a service's keys: the prefix, the minimum number of characters after it, the kind
-/// of these characters, and whether at least one must be a digit.
+/// The shape of the API keys of one service: the prefix, the minimum number of characters after it,
+/// the kind of these characters, and whether at least one must be a digit.
 struct IssuerPrefix(&'static str, usize, fn(u8) -> bool, bool);
 
 const ISSUER_PREFIXES: &[IssuerPrefix] = &[
@@ -132,7 +132,8 @@ const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("fo1_", 30, is_word, true),
 ];
 
-/// For each pair of bytes, true if the prefix of any service's keys begins with this pair.
+/// For each pair of bytes, true if the prefix of the API keys of any known service begins with this
+/// pair.
 static IS_ISSUER_PAIR: [[bool; 256]; 256] = {
     let mut table = [[false; 256]; 256];
     let mut nth = 0;
@@ -284,7 +285,7 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         .find(|scheme| starts_with(&text[at..], scheme));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
-        // The header's value is the token itself, without a scheme such as `Bearer`.
+        // Without a known scheme such as `Bearer`, the header's value may be the token itself.
         _ if header => {
             let length = run_length(&text[at..], is_token);
             let is_random = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);

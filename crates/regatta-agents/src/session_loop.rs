@@ -27,20 +27,20 @@ use crate::sandbox;
 use crate::shim::WakeupFd;
 use crate::shim_protocol::{self, ShimCommand, ShimReply};
 
-/// The longest time that the session loop waits before it checks everything again while the program
-/// prints nothing.
+/// The longest time that the daemon's session loop waits before it checks everything again while
+/// the program prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a supervisor process may take to reply before the session loop drops the
+/// The time that a supervisor process may take to reply before the daemon's session loop drops the
 /// connection and opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The delay before the session loop connects again to a supervisor process that it could not
-/// reach.
+/// The delay before the daemon's session loop connects again to a supervisor process that it could
+/// not reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
-/// The number of records after which the session loop asks the daemon (through the sink, its
-/// receiver of events) whether to continue.
+/// The number of journal records after which the daemon's session loop asks the sink (its receiver
+/// of events) whether to continue.
 const RECORDS_PER_SINK_CHECK: u64 = 1000;
 
 pub(crate) struct SessionLoop<'a> {
@@ -51,9 +51,10 @@ pub(crate) struct SessionLoop<'a> {
     reader: JournalReader,
     wakeup: &'a WakeupFd,
     shim: Option<ShimConnection>,
-    /// The number of the last journal record that the loop has read.
+    /// The number of the last journal record that the session loop has read.
     last_record: u64,
-    /// The number of inputs that were sent to the program, according to the journal.
+    /// The number of inputs (lines and the end of the input) that were sent to the program,
+    /// according to the journal.
     sent_inputs: u64,
     has_input_ended: bool,
     /// The number of the last input that was sent to the supervisor process but has not appeared in
@@ -114,9 +115,9 @@ impl<'a> SessionLoop<'a> {
                 return Ok(None);
             }
             if let Some(exit) = ended {
-                // In a sandbox, Regatta's init process is started in any case. If the program
-                // itself could not be started, the init process reports that through its exit code
-                // and last error line.
+                // In a sandbox, Regatta's init process is started even if the program itself could
+                // not be started. The init process reports that through its exit code and last
+                // error line, so convert such an exit to `NotStarted`.
                 let exit = match &exit {
                     Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
                     {
@@ -227,8 +228,8 @@ impl<'a> SessionLoop<'a> {
         };
         match shim.request(&command) {
             Ok(ShimReply::Ok) => self.pending_input = Some(number),
-            // The program is not reading its input, or the journal will soon show that the input is
-            // closed. Try again later.
+            // The program is not reading its input, or its input is closed, which the journal will
+            // soon show. Try again later.
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
             // Connect again and repeat the input. If the supervisor process has already received
@@ -421,7 +422,7 @@ impl ShimConnection {
 /// transcript does not replay it from the beginning for each page.
 pub(crate) struct TranscriptCursor {
     attempt: AttemptId,
-    /// The number of the next record to read.
+    /// The number of the next journal record to read.
     next_record: u64,
     /// True if the client reads plain records, without the events that a driver derives from them.
     records_only: bool,
@@ -434,21 +435,22 @@ impl TranscriptCursor {
     pub(crate) fn belongs_to(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
-    /// Returns the value that [`AgentsAdapter::cursor_generation`] had when this position was saved
-    /// or taken. If the adapter's value differs, the position is no longer valid.
+    /// Returns the value that [`AgentsAdapter::cursor_generation`] had when this reading position
+    /// was saved or taken. If the adapter's value differs now, the position is no longer valid.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 }
 
-/// The number of reading positions that are saved. When there are more, the least recently used one
-/// is discarded.
+/// The number of reading positions in journals that are saved for clients. When there are more, the
+/// least recently used one is discarded.
 pub(crate) const MAX_CURSORS: usize = 16;
 
 /// The number of bytes after which one read of a journal stops.
 const MAX_READ_BYTES: usize = 4 << 20;
 
-/// Takes the saved reading position of this attempt at record number `from`, if there is one.
+/// Takes the saved position at which a client continues to read this attempt's journal from record
+/// number `from`, if there is one.
 fn take_cursor(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -517,8 +519,8 @@ pub(crate) fn read_transcript(
             lines.push(TranscriptLine { record, events });
         }
     }
-    // Save the position only if something was read. Before the program has started there is no
-    // driver yet, and a position without a driver must not be used later.
+    // Save the reading position only if a record was read. Before the program has started there is
+    // no driver yet, and a saved position without a driver would be wrong later.
     if cursor.next_record > 1 {
         adapter.keep_cursor(cursor);
     }

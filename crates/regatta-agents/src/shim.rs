@@ -66,7 +66,7 @@ use terminate::TreeTerminator;
 pub(crate) const READY_LINE: &[u8] = b"ready\n";
 
 /// The exit code of a supervisor process that did nothing, because another supervisor performs or
-/// has performed the same launch.
+/// has performed the same launch (start of a program).
 pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
 /// Starts the program that the run directory `dir` describes and supervises it to its end.
@@ -75,7 +75,8 @@ pub fn main(dir: &Path) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(ALREADY_STARTED_EXIT_CODE),
         Err(error) => {
-            // The daemon has redirected standard error to the supervisor's log file.
+            // Write to standard error, because the daemon has redirected it to the supervisor's log
+            // file.
             drop(writeln!(
                 io::stderr(),
                 "regatta shim {}: {error}",
@@ -135,9 +136,9 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         cgroup: cgroup.clone(),
     };
     // Writing to the disk, creating the control group and setting up the sandbox take some
-    // milliseconds each. A program that waits inside its sandbox is therefore started before the
-    // launch is written to the disk, and any other program is started after that. If the supervisor
-    // process fails before it lets the waiting program continue, that program never starts.
+    // milliseconds each. Start a program that waits inside its sandbox before the launch is written
+    // to the disk, and any other program after that. If the supervisor process fails before it lets
+    // the waiting program continue, that program never starts.
     let (pipe_sender, pipes) = mpsc::channel();
     let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
@@ -251,7 +252,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
 
     let exit = reap_all(program, &state)?;
     // The supervisor process has no descendants any more. Look once more for processes with the
-    // launch's mark, which another subreaper may have adopted.
+    // launch's mark (its identifying text) in their environment, which another subreaper may have
+    // adopted.
     let strays = ProcessTree {
         mark: Some(launch.mark),
         cgroup: tree_cgroup,
@@ -486,7 +488,8 @@ fn reap_all(program: u32, state: &ShimState) -> io::Result<Exit> {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == program => {
                 exit = exit_from_status(status);
-                // From now on, every remaining process was left behind by the program.
+                // From now on, every remaining process is one that the program left behind and that
+                // has to be ended.
                 state.set_program_ended();
             }
             Ok(_) | Err(Errno::INTR) => {}

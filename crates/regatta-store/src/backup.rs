@@ -239,19 +239,20 @@ fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
     } else {
         None
     };
-    // A write-ahead log without its store belongs to the store that an interrupted restore has
-    // already moved away.
+    // If only the write-ahead log is left, an interrupted restore has already moved its store away.
+    // Use the number of that store again, so that the log gets the same name.
     let has_orphan_log = !to.exists() && used > 0 && store_files::with_suffix(to, "-wal").exists();
     (if has_orphan_log { used } else { used + 1 }, old)
 }
 
-/// Reads the counters of a store that may be damaged. Changes neither the store nor its write-ahead
-/// log.
+/// Reads the `meta` row (the revision, the fleet clock and the id counters) of a store that may be
+/// damaged. Changes neither the store nor its write-ahead log.
 fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     let store = open::connect_for_writing(path)?;
     store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mut meta = read_meta(&store)?;
-    // The counters may be older than the events, because rows are sometimes written later.
+    // The stored counters can lag behind the events, because rows are written later under load. So
+    // take the revision and the time of the last event if they are higher.
     if let Some((revision, fleet_ms)) = event_log::last_event(&store)? {
         meta.revision = meta.revision.max(revision);
         meta.fleet_ms = meta.fleet_ms.max(fleet_ms);

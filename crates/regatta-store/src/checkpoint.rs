@@ -35,14 +35,14 @@ use crate::{commit, open, wal};
 /// The lengths of the write-ahead log, in pages, at which it is copied into the store file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
-    /// The length of the write-ahead log from which the thread copies the log in the next quiet
-    /// moment.
+    /// The length of the write-ahead log from which the copying thread copies the log in the next
+    /// quiet moment.
     quiet_copy_pages: c_int,
-    /// The length of the write-ahead log from which the thread copies the log even if transactions
-    /// follow each other closely.
+    /// The length of the write-ahead log from which the copying thread copies the log even if
+    /// transactions follow each other closely.
     forced_copy_pages: c_int,
     /// The length of the write-ahead log from which a transaction copies the log itself, because
-    /// the thread cannot keep up.
+    /// the copying thread cannot keep up.
     commit_copy_pages: c_int,
 }
 
@@ -58,7 +58,8 @@ impl LogLimits {
 /// The largest number of pages of SQLite's write-ahead log that the copying thread may leave for a
 /// transaction to copy.
 const MAX_LEFT_PAGES: c_int = 48;
-/// The number of times that the copying thread tries to leave at most [`MAX_LEFT_PAGES`].
+/// The maximum number of times that the copying thread copies the log, to leave at most
+/// [`MAX_LEFT_PAGES`] for a transaction.
 const MAX_COPY_TRIES: usize = 6;
 /// The time over which transactions are counted. The moment is quiet if at most
 /// [`MAX_COMMITS_IN_WINDOW`] transactions happened in this time.
@@ -112,16 +113,17 @@ impl State {
         self.stage.load(Acquire) == stage
     }
 
-    /// Changes the stage from `from` to `to`. Returns `false` and changes nothing if another thread
-    /// has changed it in the meantime.
+    /// Changes the stage of copying the log from `from` to `to`. Returns `false` and changes
+    /// nothing if another thread has changed the stage in the meantime.
     fn change_stage(&self, from: u8, to: u8) -> bool {
         self.stage
             .compare_exchange(from, to, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// Returns whether the thread may copy SQLite's write-ahead log now: only few transactions
-    /// happened since their number was `before`, or the log is too long to wait.
+    /// Returns whether the copying thread may copy SQLite's write-ahead log now. `before` is an
+    /// earlier number of transactions. The thread may copy if only few transactions happened since
+    /// then, or if the log is too long to wait.
     fn is_quiet_since(&self, before: u64) -> bool {
         self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
             || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
@@ -134,9 +136,9 @@ pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
     /// The file into which the revision (event number) is written after every transaction. `None`
-    /// if the file could not be opened. In that case only the mark (the file that says up to which
-    /// event the store must be complete) can show that changes were lost, and the mark may be a few
-    /// transactions old.
+    /// if the file could not be opened. Then only the mark can show that changes were lost, and the
+    /// mark may be a few transactions old. The mark is the file that says up to which event the
+    /// store must be complete.
     reached: Option<ReachedFile>,
 }
 
@@ -186,8 +188,9 @@ impl Checkpointer {
         Ok(checkpointer)
     }
 
-    /// Records the revision (event number) of a completed transaction, so that the mark (the file
-    /// that says up to which event the store must be complete) may name this revision from now on.
+    /// Records the revision (event number) of a completed transaction, so that the mark may name
+    /// this revision from now on. The mark is the file that says up to which event the store must
+    /// be complete.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -296,9 +299,9 @@ struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
     /// True if the mark (the file that says up to which event the store must be complete) says that
-    /// the store file itself contains every change. `commits` is the number of transactions at the
-    /// time when the mark was written.
+    /// the store file itself contains every change.
     is_complete: bool,
+    /// The number of transactions at the time when such a mark was last written.
     commits: u64,
     last_written: Instant,
 }
@@ -314,7 +317,7 @@ impl MarkKeeper<'_> {
         }
         if self.is_complete {
             // This is the first transaction after a quiet time. From now on the write-ahead log may
-            // have changes that the store file lacks, so the mark (the file that says up to which
+            // have changes that the store file lacks. So the mark (the file that says up to which
             // event the store must be complete) must name the log.
             self.write_mark_with_log(state);
         }
@@ -334,8 +337,8 @@ impl MarkKeeper<'_> {
                 self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a transaction prevented a complete copy of the write-ahead log. The next
-            // quiet moment tries again.
+            // A reader or a transaction prevented a complete copy of the write-ahead log. Do
+            // nothing now, because the next quiet moment tries again.
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(
@@ -358,9 +361,9 @@ impl MarkKeeper<'_> {
         state.is_sleeping.store(false, SeqCst);
     }
 
-    /// Writes a mark (the file that says up to which event the store must be complete) that names
-    /// the store's revision (event number) and the write-ahead log, which may have changes that the
-    /// store file lacks.
+    /// Writes a mark, which is the file that says up to which event the store must be complete.
+    /// This mark names the store's revision (event number), and also the write-ahead log, which may
+    /// have changes that the store file lacks.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {

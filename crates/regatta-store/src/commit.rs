@@ -22,8 +22,8 @@ use crate::load::decode_row;
 use crate::{event_log, message_index};
 
 /// Returns two revisions (event numbers): the revision of the store, and the revision up to which
-/// rows are written. The revision of the store is the number of the last event, or the number that
-/// a restore has set.
+/// rows are written (rows are written later than their events under load). The revision of the
+/// store is the number of the last event, or the number that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -60,7 +60,7 @@ pub(crate) fn check_revision(
 /// starting a program) are written now, and its rows too unless they may be deferred. `json` is a
 /// buffer that is reused.
 ///
-/// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
+/// One failure leaves a doubt that no store can resolve. If syncing the disk fails at the end,
 /// SQLite rolls the transaction back, and the next transaction overwrites the rolled-back data. But
 /// if the machine stops in between, the next start may find the transaction complete.
 pub(crate) fn commit_batch(
@@ -89,7 +89,7 @@ pub(crate) fn commit_batch(
     }
     let committed = transaction.commit();
     // A transaction that returned an error may have been stored anyway. In that case its rows must
-    // count as deferred or written.
+    // count as deferred or written too, as after a success.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)
@@ -456,8 +456,8 @@ impl BatchWriter<'_> {
     }
 
     /// Writes a task. A task is written often while its indexed columns seldom change, so an update
-    /// that touches no index is tried first. (`INSERT OR REPLACE` would first remove the row from
-    /// all indexes, and keep a journal in case it fails.)
+    /// that touches no index is tried first. `INSERT OR REPLACE` would be slower, because it first
+    /// removes the row from all indexes and keeps a journal in case it fails.
     fn put_task(&mut self, task: &Task, live: bool) -> Result<(), StoreFault> {
         const UPDATE_BODY: &str = "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND \
             project = ?2 AND mission IS ?3 AND live = ?5";

@@ -33,8 +33,8 @@ pub struct DeferralLimits {
 
 impl DeferralLimits {
     /// With these values, transactions of only a few callers never defer rows (write them later
-    /// than their events), and writing the largest number of deferred rows takes about as long as
-    /// two transactions.
+    /// than their events). Writing the largest number of deferred rows takes about as long as two
+    /// transactions.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
@@ -45,13 +45,15 @@ impl DeferralLimits {
 /// crash up to this many events are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are not written yet, and the revision (event number) up to which rows are written.
+/// The rows that are not written yet although their events are stored, and the revision (event
+/// number) up to which rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
-    /// The revision (event number) up to which rows are written, and the counters of the board (the
-    /// state of all unfinished work) including the deferred rows. `None` if no rows are deferred.
+    /// The revision (event number) up to which rows are written, and the counters of the board
+    /// including the deferred rows. The board is the state of all unfinished work. `None` if no
+    /// rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 
@@ -75,7 +77,7 @@ impl DeferredRows {
     }
 
     /// Returns the revision (event number) up to which rows are written, in a store whose events
-    /// end at `revision`.
+    /// end at `revision`. If no rows are deferred, this is `revision` itself.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }
@@ -100,7 +102,8 @@ impl DeferredRows {
     }
 }
 
-/// The only connection that writes to the store, with the rows that are not written yet.
+/// The only connection that writes to the store, with the rows that are not written yet although
+/// their events are stored.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
     pub(crate) connection: Connection,

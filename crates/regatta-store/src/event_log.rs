@@ -91,8 +91,8 @@ pub(crate) fn query_after() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
 }
 
-/// Returns the revision (event number) of the last event and its time on the fleet clock (which
-/// counts only while a daemon runs), or `None` if there are no events.
+/// Returns the revision (event number) of the last event and its time on the fleet clock, which
+/// counts only while a daemon runs. Returns `None` if there are no events.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
     let last = connection

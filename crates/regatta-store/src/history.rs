@@ -99,7 +99,8 @@ impl SqliteHistory {
             drop(snapshot);
             Ok((answer, connection))
         };
-        // If an error occurred on a connection, the connection is not kept for later reads.
+        // An error returns here and drops the connection, so that a connection which failed is not
+        // kept for later reads.
         let (answer, connection) =
             read_snapshot().map_err(|fault| fault.into_error("read the store", &self.path))?;
         let mut idle = self.lock_idle();
@@ -303,8 +304,8 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
     let mut conditions = String::new();
-    // The text of each message is compared, unless the chosen index is the word index, which finds
-    // only messages with the right words.
+    // Compare the text of each message, unless the chosen index is the word index. The word index
+    // finds only messages with the right words.
     let mut text_filter = filter.text.as_ref();
     for (nth, source) in sources.into_iter().enumerate() {
         let IndexSource {
@@ -318,8 +319,8 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
         }
         values.push(value);
         let condition = condition.replace("{}", &format!("?{}", values.len()));
-        // A plus sign before the name of a column prevents SQLite from using the index of that
-        // column.
+        // A plus sign before the name of a column keeps SQLite from using that column's index, so
+        // that SQLite uses the index that was chosen here.
         match (nth, table) {
             (0, "messages") => conditions += &format!(" AND m.{condition}"),
             (0, _) => {
@@ -521,15 +522,15 @@ fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)
     Ok((low < high && filter.limit > 0).then_some((low, high)))
 }
 
-/// The date of one message.
+/// The id and the date of a message. A search by date decodes nothing else of a message.
 #[derive(serde::Deserialize)]
 struct MessageDate {
     id: MessageId,
     wall: u64,
 }
 
-/// Returns the SQL conditions of a filter except for its statuses, and the values for these
-/// conditions. The second of the values is the limit.
+/// Returns the SQL conditions for all parts of the filter except its statuses, and the values for
+/// these conditions. The second value is the limit.
 fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
     let limit = if filter.limit == 0 {
         -1

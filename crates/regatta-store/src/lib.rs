@@ -1,5 +1,5 @@
-//! Stores everything that one daemon manages (the fleet) in a SQLite file: stores changes, loads
-//! the board (the state of all unfinished work) at the start, and reads the history.
+//! Keeps the fleet (everything that one daemon manages) in a SQLite file: stores changes, loads the
+//! board at the start, and reads the history. The board is the state of all unfinished work.
 //!
 //! The store keeps whole rows and does not know their meaning. The store's contract is
 //! `load(commit(x)) == x`, and the tests in `regatta_testkit::store_suite` check that every kind of

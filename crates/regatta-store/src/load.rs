@@ -16,16 +16,16 @@ use crate::commit::to_sql_number;
 use crate::errors::StoreFault;
 use crate::event_log;
 
-/// Reads the board (the state of all unfinished work) and the uncompleted effects (outside actions
-/// such as starting a program), both as of the last transaction.
+/// Reads the board (the state of all unfinished work) and the uncompleted effects, both as of the
+/// last transaction. Effects are outside actions, such as starting a program.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
     let board = read_board(&snapshot, &mut Rows::new(), &mut unreadable)?;
     let outbox = read_outbox(&snapshot, &mut unreadable)?;
     drop(snapshot);
-    // SQLite's cached pages of up to a hundred thousand rows are not needed again, so their memory
-    // is freed.
+    // Free the memory of SQLite's cached pages, because these pages of up to a hundred thousand
+    // rows are not needed again.
     connection.release_memory()?;
     Ok(LoadedState {
         board,
@@ -34,7 +34,7 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
     })
 }
 
-/// Reads the board (the state of all unfinished work) from the stored rows and applies the later
+/// Reads the board (the state of all unfinished work) from the stored rows. Then applies the later
 /// events, whose rows were deferred (not written yet), to the board. Adds the rows that these
 /// events change to `rows`. Adds the rows and events that cannot be read to `unreadable_rows`
 /// (D11).
@@ -67,7 +67,7 @@ pub(crate) fn read_board(
 }
 
 /// Reads the board (the state of all unfinished work) from the stored rows of everything that has
-/// not ended. Ignores events whose rows are deferred.
+/// not ended. Ignores events whose rows are deferred (not written yet).
 fn read_written_rows(
     snapshot: &Connection,
     unreadable_rows: &mut Vec<UnreadableRow>,
@@ -76,8 +76,8 @@ fn read_written_rows(
     let mut meta = snapshot.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
-        // If the `meta` row cannot be read, the error is returned. The store cannot be used in that
-        // case, because it is unknown which numbers were already assigned.
+        // Return an error if the `meta` row cannot be read. The store cannot be used without this
+        // row, because it is unknown which numbers were already assigned.
         Some(row) => board.put(Row::Meta(decode_row(
             "meta",
             row.get_ref(0)?,
@@ -368,8 +368,8 @@ pub(crate) fn find_unreadable_rows(
         &mut unreadable_history,
         |_: bus::Message| (),
     )?;
-    // The load above has already listed the unreadable rows that belong to the board (the state of
-    // all unfinished work).
+    // Leave out the rows that the load above has already listed, because they belong to the board
+    // (the state of all unfinished work).
     unreadable_history.retain(|row| !unreadable_rows.contains(row));
     unreadable_rows.extend(unreadable_history);
     Ok(unreadable_rows)
@@ -398,7 +398,7 @@ fn read_table<T: DeserializeOwned>(
 }
 
 /// Returns the decoded row. If the row cannot be read, adds it to `unreadable_rows` and returns
-/// `None`. Returns other errors.
+/// `None`. Returns all other errors to the caller.
 pub(crate) fn keep_readable<T>(
     decoded: Result<T, StoreFault>,
     unreadable_rows: &mut Vec<UnreadableRow>,

@@ -65,8 +65,8 @@ fn index_new_message(
         execute_sql(db, sql, (to_sql_number(parent.0)?, id))?;
     }
     if let Some(root) = thread {
-        // The first message of a thread is added to the thread's index when the message gets its
-        // first reply.
+        // The first message of a thread is added to the thread's index only when it gets its first
+        // reply, so add both messages here.
         let sql = "INSERT OR IGNORE INTO message_threads (root, message) SELECT ?1, id FROM \
             messages WHERE id IN (?1, ?2)";
         execute_sql(db, sql, (to_sql_number(root.0)?, id))?;

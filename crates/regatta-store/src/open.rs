@@ -41,8 +41,8 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     }
     match path.try_exists() {
         Ok(true) => {}
-        // Only a write-ahead log exists, without its store. SQLite would take this old log for the
-        // log of a new store.
+        // Only a write-ahead log exists, without its store. Refuse to create a store, because
+        // SQLite would take this old log for the log of the new store.
         Ok(false) if store_files::has_content(&store_files::with_suffix(path, "-wal")) => {
             return Err(errors::corrupt(
                 path,
@@ -50,7 +50,8 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
             ));
         }
         // The mark (the file that says up to which event the store must be complete) proves that
-        // there was a store. An empty store in its place would assign the same numbers again (D10).
+        // there was a store. Refuse to create an empty store in its place, because it would assign
+        // the same numbers again (D10).
         Ok(false) if store_mark::read_mark(path)?.is_some() => {
             return Err(errors::store_missing(path));
         }
@@ -225,7 +226,7 @@ pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
     // A cache of 8 MiB is enough, because a batch touches few pages and a load reads each page only
     // once.
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
-    // Sorting uses memory only, because the disk may be full.
+    // Sort in memory only, because the disk may be full.
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(())
 }

@@ -15,13 +15,14 @@ use crate::errors::StoreFault;
 /// The tables that contain tasks or submissions, each with the column that identifies a row.
 const TABLES: [(&str, &str); 3] = [("tasks", "id"), ("landings", "id"), ("events", "revision")];
 
-/// The remotes whose commits tasks bring into the trunk, by the task's id.
+/// The name of a git remote for each task that brings the remote's commits into the trunk. The key
+/// is the task's id.
 type MergedRemotes = BTreeMap<String, String>;
 
 /// Replaces the old fields of every task in the store by the task's purpose.
 pub(crate) fn set_purposes(transaction: &Connection) -> Result<(), StoreFault> {
-    // The event that adds a task comes before the event that submits its work, so the remotes must
-    // be known before any task is changed.
+    // Collect the remotes before any task is changed. The event that adds a task does not name its
+    // remote, and comes before the event that submits its work and names it.
     let mut remotes = MergedRemotes::new();
     for (table, key) in TABLES {
         for id in rows_with(transaction, table, key, "\"joins\"")? {
@@ -44,7 +45,7 @@ pub(crate) fn set_purposes(transaction: &Connection) -> Result<(), StoreFault> {
     Ok(())
 }
 
-/// Returns the keys of the rows whose body contains a text.
+/// Returns the keys of the rows of `table` whose JSON body contains `text`.
 fn rows_with(
     transaction: &Connection,
     table: &str,
@@ -70,7 +71,8 @@ fn read_body(
     Ok(serde_json::from_str(&body).ok())
 }
 
-/// Finds the submissions that bring in the commits of a remote, and the tasks that they belong to.
+/// Adds to `remotes` each task whose submission has the field `joins`, which names a git remote.
+/// Such a task brings the remote's commits into the trunk.
 fn collect_remotes(value: &Value, remotes: &mut MergedRemotes) {
     match value {
         Value::Array(values) => values
@@ -81,7 +83,8 @@ fn collect_remotes(value: &Value, remotes: &mut MergedRemotes) {
                 .get("submission")
                 .and_then(|submission| submission.get("joins"))
                 .and_then(Value::as_str);
-            // A landing and an event name their task, and a task only has its own id.
+            // A landing and an event name their task in the field `task`, while a task has only its
+            // own `id`.
             let task = fields.get("task").or(fields.get("id"));
             if let (Some(remote), Some(Value::String(task))) = (remote, task) {
                 remotes.insert(task.clone(), remote.to_owned());
@@ -118,8 +121,8 @@ fn is_task(fields: &Map<String, Value>) -> bool {
         .all(|name| fields.contains_key(*name))
 }
 
-/// Replaces the old fields of a task by its purpose. Ordinary work that changes files needs no
-/// field.
+/// Replaces the old fields of a task by the field `purpose`. Ordinary work that changes files gets
+/// no such field.
 fn set_purpose(fields: &mut Map<String, Value>, remotes: &MergedRemotes) -> bool {
     let mut remove = |name: &str| fields.remove(name).filter(|value| !value.is_null());
     let expects = remove("expects");
@@ -133,7 +136,7 @@ fn set_purpose(fields: &mut Map<String, Value>, remotes: &MergedRemotes) -> bool
         .and_then(Value::as_str)
         .and_then(|id| remotes.get(id));
     let purpose = if let Some(duty) = duty {
-        // The names of the duties are also names of purposes.
+        // A duty has the same name as its purpose, so use the name unchanged.
         Some(duty)
     } else if let Some(session) = session {
         Some(json!({ "session": session }))

@@ -3,15 +3,15 @@
 //!
 //! Up to schema 8, the path of a file that a task may change was put into the URI of the task's
 //! claim (a lease on files) without escaping `%`. Such a claim could not be read again (`50%
-//! off.html`), or was read as a claim on another file (`%61.txt` as `a.txt`).
+//! off.html`). Or it was read as a claim on another file, such as `%61.txt` as `a.txt`.
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::errors::StoreFault;
 
-/// Escapes the percent signs in claims (leases) on the files of a task, both in rows and in events,
-/// so that the rows can still be computed from the events (D4).
+/// Escapes the percent signs in claims (leases) on the files of a task. Changes both rows and
+/// events, so that the rows can still be computed from the events (D4).
 pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
         let sql = format!(

@@ -107,8 +107,8 @@ CREATE INDEX conversations_project ON conversations (project);
 CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// Makes changes of a task's status cheaper. A task changes its status often, but now only the end
-/// of a task changes an index, because open tasks are found by the column `live`.
+/// Makes changes of a task's status cheaper, because they are frequent. Open tasks are found by the
+/// column `live`, so that only the end of a task changes an index.
 const ENDED_TASKS_MIGRATION: &str = "
 DROP INDEX tasks_status;
 DROP INDEX tasks_project;

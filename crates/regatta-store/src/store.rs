@@ -90,10 +90,10 @@ impl Drop for SqliteStore {
             );
         }
         self.checkpointer.take();
-        // From here on there are no transactions, so the mark (the file that says up to which event
-        // the store must be complete) can name the last revision (event number). Once the mark is
-        // written, it does not matter if closing the store copies the write-ahead log or is
-        // interrupted.
+        // From here on there are no transactions, so the mark can name the last revision (event
+        // number). The mark is the file that says up to which event the store must be complete.
+        // Once it is written, it does not matter if closing the store copies the write-ahead log or
+        // is interrupted.
         let mark_result = self.with_writer("write the mark of the store", |writer| {
             let mark_result = store_mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {

@@ -24,10 +24,10 @@ use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
 use crate::{commit, store_files};
 
-/// The largest number of times that the write-ahead log may have started again since the mark (the
-/// file that says up to which event the store must be complete) named the log. The log's salt (its
-/// identifying number) rises by one at each restart, while the log of another store has a random
-/// salt.
+/// The largest number of times that the write-ahead log may have started again since the mark named
+/// the log. The mark is the file that says up to which event the store must be complete. The log's
+/// salt (its identifying number) rises by one at each restart, while the log of another store has a
+/// random salt.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
 /// The contents of the mark, a file beside the store that says up to which event the store must be
@@ -49,9 +49,8 @@ pub(crate) struct HighWaterMark {
 pub(crate) enum MarkMismatch {
     /// The file at the store's path is a different store.
     OtherStore,
-    /// The store has only the revision (event number) `found`, but its mark (the file that says up
-    /// to which event the store must be complete) says that the store had already reached
-    /// `expected`.
+    /// The store has only the revision (event number) `found`. Its mark, the file that says up to
+    /// which event the store must be complete, says that the store had already reached `expected`.
     OlderStore { found: u64, expected: u64 },
     /// The store's write-ahead log is missing, or belongs to another store.
     LogMissing,
@@ -199,9 +198,9 @@ pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     store_files::rename_durably(&temporary, &file)
 }
 
-/// Writes the mark (the file that says up to which event the store must be complete) of a store
-/// that is not in use, with the store's last revision (event number). The mark names no write-ahead
-/// log.
+/// Writes the mark of a store that is not in use, with the store's last revision (event number).
+/// This mark names no write-ahead log. The mark is the file that says up to which event the store
+/// must be complete.
 pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let mark = HighWaterMark {
         store: store_identity(connection)?,

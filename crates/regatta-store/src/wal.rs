@@ -46,9 +46,9 @@ pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     sum.add(&header[..24]);
     let salts = &header[16..24];
     skip_whole_frames(&mut log, page, salts, &mut sum)?;
-    // After a power cut, one damaged frame may be followed by the last frame of an unfinished
-    // transaction. But if the ends of two transactions follow a damaged frame, at least one of them
-    // had been made durable.
+    // Count the transactions that end after a damaged frame (a page with its header). One such end
+    // may be the last frame of a transaction that a power cut left unfinished. But if there are
+    // two, at least one of these transactions had been made durable.
     let is_broken = count_commits(&mut log, page, salts)? >= 2;
     Ok(LogState::Present {
         salt: read_u32(&header, 16),
@@ -95,8 +95,8 @@ fn read_header(log: &mut impl Read) -> io::Result<Header> {
     })
 }
 
-/// Skips the valid frames of this log. Stops right after the first frame that is incomplete or does
-/// not belong to this log.
+/// Skips the valid frames of this write-ahead log (each frame is a header and one page). Stops
+/// right after the first frame that is incomplete or does not belong to this log.
 fn skip_whole_frames(
     log: &mut impl Read,
     page: usize,
@@ -114,8 +114,9 @@ fn skip_whole_frames(
     Ok(())
 }
 
-/// Counts the transactions of this log from the current position to the end of the file, by the
-/// frames that complete a transaction.
+/// Counts the transactions in this write-ahead log from the current position to the end of the
+/// file. The last frame (a header and one page) of each transaction is marked, so these frames are
+/// counted.
 fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io::Result<usize> {
     let mut commits = 0;
     let mut head = [0; FRAME_HEADER_BYTES];

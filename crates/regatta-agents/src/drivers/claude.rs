@@ -28,7 +28,7 @@ use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalS
 /// The number of characters that are kept of a tool's output.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-/// The facts about a request of the program that the driver needs to format the answer.
+/// The kind of a request from the program, with the data from which the driver formats the answer.
 #[derive(Clone, Debug)]
 enum AnswerFormat {
     Permission,
@@ -40,10 +40,10 @@ enum AnswerFormat {
 #[derive(Clone, Debug, Default)]
 struct ClaudeTurn {
     is_cancelled: bool,
-    /// The tokens that each call of the model used, by the id of the model's message.
+    /// The tokens that each request to the model used. The key is the id of the model's answer.
     model_calls: BTreeMap<String, Usage>,
     usage_before: Usage,
-    /// The kind of error that the program reported in this turn, if any.
+    /// The kind of error that the program reported in this turn (the work on one prompt), if any.
     error_kind: Option<String>,
     limit_reset: Option<Value>,
 }

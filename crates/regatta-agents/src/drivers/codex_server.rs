@@ -238,8 +238,8 @@ impl CodexServerDriver {
         params: &Value,
         at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
-        // Subagents have their own threads. The work of a subagent is part of this turn, but the
-        // end of a subagent's turn does not end this turn.
+        // Ignore notifications of other threads (Codex's word for sessions). A subagent has a
+        // thread of its own, and the end of a subagent's turn does not end this turn.
         if matches!((&self.thread_id, params["threadId"].as_str()), (Some(own), Some(theirs)) if own != theirs)
         {
             return vec![];

@@ -150,7 +150,7 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
 fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     let profile = &setup.profile;
     let mut settings = vec![
-        // Prevent downloads and reports in the background.
+        // Prevent downloads and reports that Codex would make in the background.
         "check_for_update_on_startup=false".to_owned(),
         "features.plugins=false".to_owned(),
         "features.remote_plugin=false".to_owned(),

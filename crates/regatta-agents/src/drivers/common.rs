@@ -18,8 +18,8 @@ use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 /// The number of bytes that are kept from the end of the program's error output, for people to
 /// read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
-/// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
-/// services limit the length of a message.
+/// The length up to which an agent's answer is kept whole. Longer answers are cut, because chat
+/// services and other outside services limit the length of a message.
 const MAX_ANSWER_BYTES: usize = 47_000;
 /// The number of bytes that are kept from the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
@@ -95,8 +95,8 @@ impl TextTail {
     }
 
     /// Returns a notice with a line of the program's standard error, or with a sentence for a mark
-    /// (a remark that the supervisor process wrote into the journal). A line of standard error is
-    /// appended to this text too.
+    /// (a remark that the supervisor process wrote into the journal). Also adds a line of standard
+    /// error to `self`, the kept end of that output.
     pub(super) fn on_error_or_mark(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         if record.stream == JournalStream::Err {
             self.add_line(&record.line);
@@ -204,8 +204,8 @@ pub(super) struct OpenRequest<T> {
     /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,
     pub(super) format: T,
-    /// True if the turn was cancelled or the program withdrew the request. The driver then answers
-    /// "cancelled", whatever a person answers.
+    /// True if the turn (the work on one prompt) was cancelled or the program withdrew the request.
+    /// The driver then answers "cancelled", whatever a person answers.
     is_cancelled: bool,
 }
 
@@ -334,10 +334,11 @@ pub(super) struct ConversationProgress<'a> {
     /// The reason for which no session could be opened, if the program gave one.
     pub(super) start_failure: Option<&'a ProgramFailure>,
     pub(super) is_session_open: bool,
-    /// `Some` while a turn runs; the value is true if the turn was cancelled.
+    /// `Some` while a turn (the work on one prompt) runs. The value is true if the turn was
+    /// cancelled.
     pub(super) running_turn: Option<bool>,
-    /// The result of the last ended turn: `None` before any turn has ended, `Some(None)` after a
-    /// success, or the failure.
+    /// The result of the last ended turn (the work on one prompt): `None` before any turn has
+    /// ended, `Some(None)` after a success, otherwise the failure.
     pub(super) last_turn_failure: Option<Option<&'a ProgramFailure>>,
     /// True once Regatta has closed the program's input.
     pub(super) is_input_closed: bool,
@@ -384,8 +385,8 @@ impl ConversationProgress<'_> {
     }
 }
 
-/// Describes the failure of a program that ended too early, such as in the middle of a turn.
-/// `doing` completes the sentence and says when.
+/// Describes the failure of a program that ended too early. `doing` ends the sentence and tells
+/// when, such as "before it had done its work".
 pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) -> ProgramFailure {
     let sentence = match exit {
         Exit::NotStarted(reason) => {
@@ -397,7 +398,8 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
     };
     let last_lines = errors.error_text();
     let class = match exit {
-        // A shell exits with 126 or 127 if the command cannot be run.
+        // A shell exits with 126 or 127 if it cannot run the command, so the agent's configuration
+        // is wrong.
         Exit::Code(126 | 127) => Some(FailureClass::BadConfig),
         Exit::Code(_) => super::error_class::class_from_text(last_lines),
         _ => None,

@@ -406,8 +406,8 @@ fn reset_from_data(data: &Value, at_unix_ms: u64, depth: u32) -> Option<u64> {
 
 fn reset_from_text(text: &str, at_unix_ms: u64) -> Option<u64> {
     let lower = text.to_lowercase();
-    // An example of such a text is "Claude AI usage limit reached|1763240400", where the number is
-    // the time at which the limit ends.
+    // An example of `lower` is "claude ai usage limit reached|1763240400", where the number is the
+    // time at which the limit ends.
     if let Some((_, rest)) = lower.split_once("limit reached|") {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse::<f64>().ok().and_then(date_to_unix_ms);

@@ -112,9 +112,9 @@ impl DriverHarness {
         self.driver.assess_exit(exit)
     }
 
-    /// Checks that a new driver can continue after a restart at any position of the journal. After
-    /// replaying the journal up to this position, the new driver must send the same input, report
-    /// the same events and judge the end in the same way as the driver that wrote the journal.
+    /// Checks that a new driver can continue after a restart at any position of the journal. The
+    /// new driver first replays the journal up to that position. Then it must send the same input,
+    /// report the same events and judge the end in the same way as the first driver.
     pub(super) fn check_replay(&self) {
         let mut original = new_driver(&self.setup);
         for cut in 0..=self.journal.len() {

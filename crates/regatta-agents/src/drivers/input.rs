@@ -79,8 +79,8 @@ pub(super) fn has_command(input: &Value) -> bool {
 fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // A person decides on such a tool call by the files. The new content is in the diff, so the
-        // other fields are not needed.
+        // A person decides on these kinds of tool calls by the paths of the files. The new content
+        // is in the diff, so the other fields are not needed.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }
@@ -104,7 +104,8 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
         return;
     }
     let (arguments, is_cut) = cut_to_limit(&Value::Object(rest).to_string());
-    // Mark the call as cut only if the cut text is the part on which a person decides.
+    // Mark the tool call as cut only if the cut text is the part by which a person decides about
+    // the call.
     let is_object = tool.object().is_none_or(|object| object == "{}")
         || matches!(
             tool.kind,

@@ -74,7 +74,8 @@ pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
                 id,
                 outcome: Err(parse_error(&error)),
             }),
-            // Some programs send both `result` and `error`, of which one is null.
+            // Some programs send both `result` and `error`, of which one is null. The other one is
+            // the answer.
             (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
                 id,
                 outcome: Err(parse_error(&error)),

@@ -192,8 +192,8 @@ fn is_public(address: IpAddr) -> bool {
                 || address.is_documentation()
                 || a == 0
                 || a >= 240
-                // These address ranges are reserved for carrier-grade NAT, for protocol assignments
-                // and for benchmarks.
+                // These ranges are not public: they are reserved for carrier-grade NAT, for
+                // protocol assignments and for benchmarks.
                 || (a == 100 && (64..128).contains(&b))
                 || (a == 192 && b == 0 && c == 0)
                 || (a == 198 && (b == 18 || b == 19)))
@@ -203,8 +203,8 @@ fn is_public(address: IpAddr) -> bool {
             let embedded =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if segments[..6] == [0; 6] || segments[..6] == [0, 0, 0, 0, 0, 0xffff] {
-                // The address is `::`, `::1`, or an IPv4 address that is embedded in an IPv6
-                // address.
+                // This is `::`, `::1`, or an IPv6 address that contains an IPv4 address. Judge the
+                // IPv4 address; `::` and `::1` are not public.
                 return segments[6] != 0 && is_public(embedded(segments[6], segments[7]).into());
             }
             if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
@@ -213,8 +213,9 @@ fn is_public(address: IpAddr) -> bool {
             if segments[0] == 0x2002 {
                 return is_public(embedded(segments[1], segments[2]).into());
             }
-            // Only addresses that begin with the bits 001 are assigned to the public internet. The
-            // ranges for tunnels and documentation are excluded.
+            // Accept only addresses that begin with the bits 001, because only these are assigned
+            // to the public internet. The ranges for tunnels and documentation are not public
+            // either.
             segments[0] & 0xe000 == 0x2000
                 && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))
                 && segments[0] != 0x3fff

@@ -60,7 +60,8 @@ pub(super) fn receive_sockets(
 ) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
     let mut peer = loop {
         let (mut peer, _) = listener.accept()?;
-        // The socket's credentials name the peer by its process id in this process's PID namespace.
+        // Identify the peer by its process id, which the socket's credentials give as seen in this
+        // process's PID namespace.
         let pid = socket_peercred(&peer)?.pid.as_raw_nonzero().get();
         if is_expected(pid.unsigned_abs()) {
             break peer;

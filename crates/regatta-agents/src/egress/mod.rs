@@ -150,7 +150,8 @@ pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
 }
 
 impl EgressGate {
-    /// Creates the unix socket. The caller must do this before it starts the program.
+    /// Creates the unix socket on which the sandbox's init process passes its listening sockets to
+    /// this process. The caller must do this before it starts the program.
     pub fn open(tmp: &Path, routes: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
         Ok(EgressGate {
@@ -211,7 +212,7 @@ struct GateState {
 }
 
 impl GateState {
-    /// Counts a refused connection and reports the first, tenth, hundredth and so on to the same
+    /// Counts a refused connection. Reports only the first, tenth, hundredth and so on to the same
     /// host, so that a program in a loop does not fill the disk with reports.
     fn report_refusal(&self, to: &str, why: &str) {
         let mut counts = lock(&self.refusal_counts);

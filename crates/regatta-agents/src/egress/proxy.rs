@@ -10,14 +10,16 @@ use rustix::event::{PollFd, PollFlags};
 use super::{GateState, allow_list};
 use crate::process::poll_until;
 
-/// The stack size of a connection's thread. The system's name resolver needs this much.
+/// The stack size of the thread that serves one connection. The system's name resolver needs this
+/// much.
 pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// The pause before trying again after a connection could not be accepted for lack of file
 /// descriptors or memory.
 pub(super) const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
-/// The time that a client may take to send the head of a request.
+/// The time that a client of the proxy may take to send the head of its HTTP request, which is
+/// everything before the body.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
@@ -230,7 +232,8 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     })
 }
 
-/// Copies one direction of a connection.
+/// One direction of a connection, with the bytes that were read from one side and are not yet
+/// written to the other. A connection has two of these.
 struct OneWayCopy<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
@@ -238,7 +241,8 @@ struct OneWayCopy<'a> {
     written: usize,
     /// True when the source has sent its last byte.
     has_source_ended: bool,
-    /// True once the target was told that no more bytes follow.
+    /// True once the connection to the target is closed for writing, so that the target knows that
+    /// no more bytes follow.
     is_target_closed: bool,
 }
 
@@ -338,8 +342,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) ->
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
-        // `poll` reports a lost connection even if no event was requested for that connection. No
-        // more bytes can be copied over a lost connection.
+        // Stop if one side has disconnected, because no more bytes can be copied. `poll` reports
+        // that even for a connection from which no event was requested.
         let is_gone = |index: usize| {
             requested[index].is_empty()
                 && fds[index]

@@ -42,8 +42,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
             found.position(same)
         }
     };
-    // If the line was cut before the host, there is no `@`. A part that is too long for a host and
-    // a port must then be a password.
+    // A line that was cut before the host contains no `@`. If the part is too long for a host and a
+    // port, treat it as a password.
     let is_cut = length == rest.len() && length >= MAX_HOST_BYTES;
     let end = find(end_mark, true)
         .or(is_cut.then_some(length))

@@ -5,7 +5,8 @@
 
 use super::{Notation, SecretKind, SecretName, starts_with_word};
 
-/// The line, the name and the syntax around a value, by which the value is judged.
+/// The line, the secret's name and the syntax around a value. They decide whether the value is a
+/// secret.
 pub(super) struct ValueContext<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) name: &'a SecretName,
@@ -75,9 +76,9 @@ impl ValueContext<'_> {
         }
     }
 
-    /// Returns whether an unquoted word after this name is a literal value, as in an environment
-    /// variable, a query, a connection string or a flag. In code, an unquoted word is usually a
-    /// variable.
+    /// Returns whether an unquoted word after the secret's name is a literal value, as in an
+    /// environment variable, a query, a connection string or a flag. In code, an unquoted word is
+    /// usually a variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query =
@@ -88,7 +89,8 @@ impl ValueContext<'_> {
             self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
         let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
         let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // A quote before the name shows that the name begins a header, as in `-H 'password: …'`.
+        // A quote before the name shows that the name is an HTTP header's name, as in `-H
+        // 'password: …'`.
         let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
         let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
             && self.bytes[..self.name.start]
@@ -261,8 +263,8 @@ fn is_type_name(value: &[u8]) -> bool {
     )
 }
 
-/// Returns whether an unquoted value is code: a call, a path, a variable of the same name, or a
-/// number with a unit.
+/// Returns whether an unquoted value is an expression in code and not a secret: a call, a path, a
+/// variable with the secret's own name, or a number with a unit.
 fn is_expression(value: &[u8], bytes: &[u8], name: &SecretName) -> bool {
     let own = last_word(name.text(bytes));
     value.contains(&b'(')

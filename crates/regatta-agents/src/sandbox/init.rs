@@ -134,7 +134,7 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Performs the second step of the sandbox setup, as process 1 of the new namespaces: mounts the
+/// Performs the second step of the sandbox setup, as process 1 of the new namespaces. Mounts the
 /// file system, drops capabilities, starts the program and collects the exit status of ended
 /// processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
@@ -355,8 +355,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
             path.display()
         ));
     }
-    // Use a new file name for each start, because attempts of one agent share a home and have the
-    // same process id inside their sandboxes.
+    // Use a new random file name for each start. The process id is not unique, because attempts of
+    // one agent share a home and have the same process id inside their sandboxes.
     let name = crate::run_dir::new_launch_mark()
         .map_err(|error| format!("random bytes could not be read ({error})"))?;
     let make_file =
@@ -398,8 +398,8 @@ fn check_only_loopback() -> Result<(), String> {
         text => Ok(text.unwrap_or_default()),
     };
     let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
-    // In the list of IPv4 routes, which has a heading, the interface is the first field of a line.
-    // In the list of IPv6 routes it is the last field.
+    // The list of IPv4 routes begins with a line of column names, and the interface is the first
+    // field of each route. In the list of IPv6 routes the interface is the last field.
     let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)

@@ -82,8 +82,8 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
         match content {
             PathContent::Read => rules.grant(path, AccessFs::from_read(REQUESTED_ABI))?,
             PathContent::Write => rules.grant(path, AccessFs::from_all(REQUESTED_ABI))?,
-            // These entries need no rule. Without mounts, a directory cannot be shown at another
-            // place, and hidden or linked paths simply get no access.
+            // Add no rule for these kinds of content. Landlock has no mounts, so it cannot show a
+            // directory at another place, and hidden or linked paths simply get no access.
             PathContent::WriteFrom(_)
             | PathContent::Empty
             | PathContent::AlreadyEmpty

@@ -92,9 +92,9 @@ pub enum NetworkAccess {
 
 impl NetworkAccess {
     /// Returns the network access that follows from the sandbox level and an agent's settings. A
-    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has a
-    /// network only if the settings allow a network, and a program at another level has a network
-    /// unless the settings forbid it.
+    /// list of hosts allows only those hosts. Without a list, the settings allow or forbid the
+    /// network. If they do neither, a program at level `strict` has no network, and a program at
+    /// another level has one.
     pub fn from_profile(
         level: SandboxLevel,
         allows_network: Option<bool>,
@@ -170,7 +170,8 @@ pub struct SandboxSpec {
     /// Regatta's data directory. The sandbox hides this directory, except for the paths in the
     /// fields below.
     pub data_dir: PathBuf,
-    /// The run directory of the launch. The program does not see this directory.
+    /// The run directory of the launch (one start of a program). The program does not see this
+    /// directory.
     pub run_dir: PathBuf,
     /// The directory in which the agent works. The program may write to this directory, to the
     /// agent's home, to its temporary files and to the directory `outbox`, into which it puts its
@@ -190,7 +191,8 @@ pub struct SandboxSpec {
     /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides these
     /// directories, except for the toolchains in them.
     pub user_homes: Vec<PathBuf>,
-    /// The user's own repositories of the projects, which the sandbox hides.
+    /// The user's own git repositories of the projects that Regatta manages. The sandbox hides
+    /// them.
     pub hidden_paths: Vec<PathBuf>,
     /// The additional paths that the agent's settings allow the program to read.
     pub read_paths: Vec<PathBuf>,

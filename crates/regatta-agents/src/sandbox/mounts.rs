@@ -337,8 +337,8 @@ impl MountPlanDraft {
             Some(modules) => self.grant(modules.to_owned(), PathContent::Read),
             None => self.grant(program.to_owned(), PathContent::Read),
         }
-        // Show the whole directory around the file if it is a directory of the program's own, where
-        // self-updating programs keep their parts.
+        // A directory deep in `~/.local/share` belongs to this program alone. Show the whole
+        // directory, because self-updating programs keep their parts there.
         if let Some(parent) = program.parent()
             && homes.iter().any(|home| {
                 parent.starts_with(home.join(".local/share")) && depth(parent) > depth(home) + 3
@@ -383,7 +383,7 @@ impl MountPlanDraft {
             let content = match (content, parent_content) {
                 // The sandbox has its own `/dev` with an empty, writable `/dev/shm`.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
-                // The path is not visible anyway, so the path needs no entry.
+                // The path to hide is not visible anyway, so it needs no entry.
                 (
                     None,
                     None

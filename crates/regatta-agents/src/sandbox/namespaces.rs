@@ -53,8 +53,8 @@ pub(super) fn run_in_namespaces(
     }
     unshare(namespaces)
         .map_err(|error| format!("the namespaces could not be created ({error})"))?;
-    // The kernel requires that an unprivileged process denies setgroups before it writes the map of
-    // groups.
+    // Deny `setgroups` first, because the kernel otherwise refuses the map of groups from an
+    // unprivileged process.
     write_proc_self("setgroups", "deny")?;
     write_proc_self("uid_map", &format!("{uid} {uid} 1\n"))?;
     write_proc_self("gid_map", &format!("{gid} {gid} 1\n"))?;
@@ -105,8 +105,8 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         format!("{doing} {} ({error})", path.display())
     };
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    // Later mounts on the machine may still appear inside the sandbox, but no mount of the sandbox
-    // appears outside.
+    // Isolate the mounts in one direction: mounts that the machine makes later may still appear
+    // inside the sandbox, but no mount of the sandbox appears outside.
     mount_change("/", private)
         .map_err(|error| describe("could not isolate the mounts under", Path::new("/"), &error))?;
     mount(
@@ -359,9 +359,9 @@ fn mount_proc(root: &Path) -> io::Result<()> {
 pub(super) fn bring_up_loopback() -> Result<(), String> {
     let up = || -> rustix::io::Result<()> {
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-        // The netlink message begins with a header: length, RTM_NEWLINK, REQUEST|ACK, sequence
-        // number and port. After the header come the address family, the type, the interface number
-        // 1, and the flags that activate the interface.
+        // The netlink message, which activates the interface, begins with a header: length,
+        // RTM_NEWLINK, REQUEST|ACK, sequence number and port. After the header come the address
+        // family, the type, the interface number 1, and the flags.
         let mut message = vec![];
         message.extend(32_u32.to_ne_bytes());
         message.extend(16_u16.to_ne_bytes());

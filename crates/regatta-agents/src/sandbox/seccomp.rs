@@ -1,7 +1,7 @@
 //! Installs a filter that refuses dangerous system calls which neither namespaces nor file rules
 //! restrict.
 //!
-//! The filter lists the refused calls and not the allowed ones, because an agent's tools can be any
+//! The filter lists the refused calls and not the allowed ones. An agent's tools can be any
 //! program, and a call that the filter does not know must not end them.
 
 use std::collections::BTreeMap;
@@ -133,8 +133,8 @@ fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec
         return rules;
     }
     const X32_BIT: i64 = 0x4000_0000;
-    // System calls whose arguments contain structures with pointers have separate numbers in the
-    // x32 range (programs with 32-bit pointers).
+    // Some system calls have a separate number in the x32 range (programs with 32-bit pointers),
+    // because their arguments contain structures with pointers.
     let x32_number = |number: i64| {
         if number == libc::SYS_ioctl {
             514 | X32_BIT

@@ -25,7 +25,8 @@ use crate::script::{PermissionStep, ScriptStep};
 
 const DIALECT: RpcDialect = RpcDialect::Standard;
 
-/// The number of updates that are saved with a session, to be repeated when the session is loaded.
+/// The maximum number of updates (messages to the client) that the scripted agent saves with a
+/// session. The agent repeats them when the session is loaded.
 const MAX_SAVED_UPDATES: usize = 200;
 
 /// Serves the Agent Client Protocol on the given streams until the input ends.
@@ -72,7 +73,7 @@ pub fn main(
 /// home, where the agent must write nothing.
 pub(crate) const SESSIONS_HOME_VARIABLE: &str = "REGATTA_SCRIPTED_HOME";
 
-/// The state of a session, as it is saved in a file.
+/// The state of a session of the scripted agent, as it is saved in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct SavedSession {
     id: String,
@@ -270,7 +271,8 @@ impl AcpServer<'_> {
         Ok(json!({ "configOptions": self.config_options() }))
     }
 
-    /// Performs the script's steps up to the end of the turn, and returns the answer to the prompt.
+    /// Performs the script's steps up to the end of the turn (the work on one prompt), and returns
+    /// the answer to the prompt.
     fn run_turn(&mut self) -> Result<Value, RpcError> {
         self.channel.is_cancelled = false;
         self.channel.turn = TurnUsage::default();
@@ -297,8 +299,8 @@ impl AcpServer<'_> {
         let mut outcome = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
             outcome = runner.run_step(step, &mut self.channel);
-            // When the session continues, do not repeat a step that was cancelled or that simulated
-            // a provider's failure.
+            // When the session continues, do not repeat a step that was cancelled, or that
+            // simulated a used-up limit or an overloaded provider.
             let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
@@ -463,7 +465,7 @@ impl AcpChannel<'_> {
     }
 
     /// Waits until `deadline`, or until the client's answer to request `id` arrives. Returns an
-    /// error if the client cancels the turn meanwhile.
+    /// error if the client cancels the turn (the work on one prompt) meanwhile.
     fn wait_for(
         &mut self,
         deadline: Option<Instant>,

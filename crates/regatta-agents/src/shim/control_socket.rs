@@ -19,24 +19,26 @@ use super::terminate::TreeTerminator;
 use crate::process::poll_until;
 use crate::shim_protocol::{ShimCommand, ShimReply};
 
-/// The time between asking a check to end, because its daemon has died, and killing the check.
+/// The time between asking a check (a command such as a test) to end, because its daemon has died,
+/// and killing the check.
 const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The maximum length of a command in bytes. The longest command carries an escaped input line for
-/// the program.
+/// The maximum length in bytes of a command to the supervisor process. The longest command carries
+/// an escaped input line for the program.
 const MAX_COMMAND_BYTES: usize = 64 << 20;
 
 /// The number of bytes of replies that may be queued for a daemon. A daemon that reads too slowly
 /// is disconnected.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 
-/// The maximum number of connected daemons.
+/// The maximum number of daemons that are connected to one supervisor process.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The source of the commands that the supervisor process receives.
 pub(super) enum CommandSource {
     Socket(UnixListener),
-    /// Standard input, for a check. The input ends when the daemon ends; `is_orphaned` is then set.
+    /// The supervisor's standard input, for a check (a command such as a test). When the daemon
+    /// ends, this input ends too, and the supervisor sets `is_orphaned`.
     StandardInput {
         input: Option<OwnedFd>,
         is_orphaned: Arc<AtomicBool>,
@@ -62,8 +64,8 @@ pub(super) struct ControlClient {
 }
 
 impl ControlSocket {
-    /// Receives and performs commands until the process ends. The main thread ends the process when
-    /// all children have ended.
+    /// Receives and performs commands until this supervisor process ends. Its main thread ends it
+    /// when all children have ended.
     pub(super) fn run(mut self) {
         while self.step().is_ok() {}
     }
@@ -153,8 +155,9 @@ impl ControlSocket {
         }
     }
 
-    /// Reads the commands that a check's daemon sends over standard input. The end of the input
-    /// ends the check. Returns the grace period of a stop command, if there was one.
+    /// Reads commands for a check (a command such as a test), which the daemon that started the
+    /// check sends over standard input. The end of the input ends the check. Returns the grace
+    /// period of a stop command, if there was one.
     fn read_standard_input(&mut self) -> Option<Duration> {
         let CommandSource::StandardInput { input, is_orphaned } = &mut self.source else {
             return None;

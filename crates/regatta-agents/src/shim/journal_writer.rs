@@ -74,7 +74,7 @@ pub(super) struct JournalThread {
     input: Option<PipeWriter>,
     partial_input: Option<PartialInput>,
     sources: Vec<OutputPipe>,
-    /// The time at which the oldest record was written that is not yet synced to the disk.
+    /// The write time of the oldest record that is not yet synced to the disk.
     unsynced_since: Option<Instant>,
 }
 
@@ -117,7 +117,8 @@ impl JournalThread {
 
     /// Runs until all of the program's processes have ended and everything is recorded on the disk.
     pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
-        // If the program could not be started, the channel closes without sending pipes.
+        // If the program could not be started, the channel closes without sending pipes, so there
+        // is nothing to record.
         let Ok(pipes) = pipes.recv() else {
             return Ok(());
         };

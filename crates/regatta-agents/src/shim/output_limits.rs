@@ -14,8 +14,8 @@ pub struct ShimLimits {
     /// The average number of bytes per second by which the journal may grow. Above this rate, the
     /// supervisor process reads the program's output more slowly, so that the program has to wait.
     pub bytes_per_second: u64,
-    /// The number of bytes that may be added to the journal at once before the limit
-    /// `bytes_per_second` counts.
+    /// The number of bytes that may be added to the journal in a burst, before the limit
+    /// `bytes_per_second` applies.
     pub burst_bytes: u64,
     /// The size in bytes of the whole journal. Lines beyond this size are counted but not stored.
     pub journal_bytes: u64,
@@ -77,15 +77,15 @@ impl TokenBucket {
         let filled = now.saturating_duration_since(self.updated_at).as_nanos()
             * u128::from(self.rate)
             / 1_000_000_000;
-        // Keep the old time until at least one whole byte was added, so that fractions of a byte
-        // are not lost.
+        // Move the start of the measured time only after at least one whole byte was added, so that
+        // fractions of a byte are not lost.
         if filled > 0 {
             self.updated_at = now;
             self.level = (self.level + filled.cast_signed()).min(self.burst.into());
         }
         let missing = i128::from(MIN_ROOM_BYTES) - self.level;
-        // The budget is used up after the first burst and after every later portion. In both cases
-        // wait until the next portion is available.
+        // Once the budget is used up, wait until `MIN_ROOM_BYTES` are available again, instead of
+        // only a few bytes.
         (self.level <= 0).then(|| {
             let nanos = missing.unsigned_abs() * 1_000_000_000 / u128::from(self.rate);
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

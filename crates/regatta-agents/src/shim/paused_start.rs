@@ -2,10 +2,10 @@
 //! program continue.
 //!
 //! Setting up the sandbox, writing to the disk and creating the control group take some
-//! milliseconds each, so the shim does these three things in parallel. Until the shim lets the
-//! sandbox's init process (the first process in the sandbox) continue, the program is not started,
-//! so the whole sandbox can still be moved into the control group. If the shim dies first, the init
-//! process ends.
+//! milliseconds each, so the shim does these three things in parallel. The program does not start
+//! until the shim lets the sandbox's init process (the first process in the sandbox) continue.
+//! Before that, the whole sandbox can still be moved into the control group. If the shim dies
+//! first, the init process ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

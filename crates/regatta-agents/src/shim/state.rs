@@ -1,5 +1,5 @@
-//! The state that the threads of a shim (supervisor process) share: the queued input for the
-//! program, the remarks (marks) that the shim itself adds to the journal, and the journal's
+//! The state that the threads of a shim (supervisor process) share. It holds the queued input for
+//! the program, the remarks (marks) that the shim itself adds to the journal, and the journal's
 //! progress.
 
 use std::collections::VecDeque;
@@ -174,8 +174,8 @@ impl ShimState {
         std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Stores the number of the last record that readers can see, and wakes the control thread if a
-    /// daemon waits for new records.
+    /// Stores the number of the last record that readers can see. Wakes the control thread, which
+    /// talks to the daemons, if a daemon waits for new records.
     pub(super) fn on_journal_grown(&self, last_record: u64) {
         if self.last_visible_record.swap(last_record, Ordering::SeqCst) != last_record
             && self.is_growth_awaited.swap(false, Ordering::SeqCst)
@@ -184,8 +184,8 @@ impl ShimState {
         }
     }
 
-    /// Returns the number of the last record that readers can see, and requests that the control
-    /// thread is woken when that number changes.
+    /// Returns the number of the last record that readers can see. Asks to wake the control thread,
+    /// which talks to the daemons, when that number changes.
     pub(super) fn await_growth(&self) -> u64 {
         self.is_growth_awaited.store(true, Ordering::SeqCst);
         self.last_visible_record.load(Ordering::SeqCst)

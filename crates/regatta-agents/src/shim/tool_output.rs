@@ -34,8 +34,9 @@ const MAX_OPEN_CALLS: usize = 256;
 /// process).
 const MAX_NAME_CHARS: usize = 100;
 
-/// The number of bytes at the beginning of a cut line that are compared to find out whether it
-/// repeats the previous line. Every cut line is longer than this.
+/// The number of bytes at the beginning of a line that are compared to find out whether it repeats
+/// the previous line. Only lines that were cut because they were too long are compared, and each of
+/// them is longer than this.
 const HEAD_BYTES: usize = 4 * 1024;
 
 /// Remembers for each tool call of a program how much of its output the journal already has.
@@ -47,7 +48,8 @@ pub(super) struct ToolOutput {
 
 #[derive(Default)]
 struct StoredCall {
-    /// Length and hash of each text in the last update, by the text's JSON pointer.
+    /// The length and hash of each text in the last update of this tool call. The key is the text's
+    /// JSON pointer.
     texts: BTreeMap<String, TextFingerprint>,
     stored_bytes: usize,
     left_out_updates: u64,
@@ -114,8 +116,8 @@ impl ToolOutput {
             max_call_bytes,
         };
         for (name, value) in update.as_object_mut()? {
-            // Do not shorten the input of the call, because a person decides on a permission by the
-            // input and the driver must see all of it.
+            // Do not shorten the input of the tool call, because a person decides on a permission
+            // by the input and the driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 shortener.visit(&format!("/{name}"), value);
             }
@@ -154,8 +156,8 @@ impl ToolOutput {
         Some(StoredLine { line, marks })
     }
 
-    /// Checks whether a cut line, which is not valid JSON any more, repeats the previous cut line.
-    /// A repeated line is only counted.
+    /// Checks whether a line, which was cut because it was too long, repeats the previous cut line.
+    /// A repeated line is only counted and not stored.
     pub(super) fn check_repeated(&mut self, line: &str, bytes: u64) -> RepeatCheck {
         let mut end = HEAD_BYTES.min(line.len());
         while !line.is_char_boundary(end) {
@@ -202,8 +204,8 @@ impl ToolOutput {
     }
 }
 
-/// The decision whether to store a cut line, with a mark (a remark for the journal) to write before
-/// the line.
+/// The decision whether the journal stores a line that was cut because it was too long, and a mark
+/// (a remark for the journal) to write before that line.
 pub(super) struct RepeatCheck {
     pub(super) is_stored: bool,
     pub(super) mark: Option<JournalMark>,
@@ -261,7 +263,7 @@ struct TextShortener<'a> {
 
 impl TextShortener<'_> {
     /// Shortens every text inside `value`: removes the part that the journal already has, and the
-    /// part beyond the call's limit.
+    /// part beyond the limit for one tool call.
     fn visit(&mut self, pointer: &str, value: &mut Value) {
         match value {
             Value::String(text) => self.shorten(pointer, text),

@@ -26,7 +26,8 @@ pub(super) struct Capabilities {
 impl Capabilities {
     fn from_result(result: &Value) -> Capabilities {
         let announced = &result["agentCapabilities"];
-        // The program announces a capability by an object, which may be empty.
+        // A program announces such a capability by an object, which may be empty, so only its
+        // presence counts.
         let session = |name: &str| announced["sessionCapabilities"][name].is_object();
         Capabilities {
             can_load: announced["loadSession"] == true,
@@ -220,7 +221,8 @@ pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
         if let Some(setting) = setting.filter(|_| is_select) {
             let mut values = Vec::new();
             for value in option["options"].as_array().into_iter().flatten() {
-                // An entry is either one value or a group of values with its own `options`.
+                // An entry of `options` is either one value or a group of values with its own
+                // `options`.
                 let inner = value["options"]
                     .as_array()
                     .map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -450,8 +452,8 @@ impl AcpDriver {
                 if result["configOptions"].is_array() {
                     self.offered_settings = offered_settings(&result);
                 } else if setting == Setting::Model {
-                    // The program's answer to the older methods does not contain the new value, so
-                    // assume that the requested model is set.
+                    // The program's answer to the older method `session/set_model` does not contain
+                    // the new value, so assume that the requested model is set.
                     self.record_requested_model();
                 }
                 let mut events = self.report_model_change(before.as_ref());
@@ -511,9 +513,9 @@ impl AcpDriver {
         }
     }
 
-    /// Returns the request that applies the next requested setting, or `None` when all settings are
-    /// applied. Returns `Some(None)` while the answer to the last such request is missing, so that
-    /// nothing else is sent.
+    /// Returns the request for the next requested setting, or `None` when all settings are applied.
+    /// Returns `Some(None)` while the program has not answered the previous such request, so that
+    /// the driver sends nothing else meanwhile.
     pub(super) fn next_setting_request(&self, session: &str) -> Option<Option<InputAction>> {
         if Setting::ALL
             .iter()

@@ -55,7 +55,8 @@ struct Quirks {
 impl Quirks {
     fn for_program(program: &str) -> Quirks {
         // Codex's old and new adapters have the same name. Only the new adapter ends a turn
-        // normally after a failure, but the same check does no harm with the old adapter.
+        // normally after a failure, but the check for hidden failures does no harm with the old
+        // adapter.
         let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let has_command_in_title = ["gemini", "qwen"].contains(&program);
         Quirks {
@@ -402,7 +403,8 @@ impl Driver for AcpDriver {
     }
 }
 
-/// Translates the protocol's `stopReason` into the reason for which a turn ended.
+/// Translates the protocol's `stopReason` into Regatta's reason why a turn (the work on one prompt)
+/// ended.
 fn parse_stop_reason(reason: &str) -> Option<StopReason> {
     Some(match reason {
         "end_turn" => StopReason::EndTurn,

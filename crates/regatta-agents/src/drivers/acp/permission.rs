@@ -12,7 +12,7 @@ use super::turn::{AcpTurn, merge_tool_call};
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, urls_in};
 
-/// The facts about a request that the driver needs to format the answer.
+/// The kind of a request from the program, with the data from which the driver formats the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AnswerFormat {
     Permission(Vec<PermissionOption>),

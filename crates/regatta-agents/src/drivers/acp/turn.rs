@@ -26,7 +26,7 @@ pub(super) struct ToolCallState {
     texts: Vec<String>,
 }
 
-/// The state of the prompt on which the program is working.
+/// The state of the turn, which is the program's work on one prompt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
@@ -327,7 +327,7 @@ pub(super) fn merge_tool_call(
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // A kind of tool that Regatta does not know becomes "other".
+    // A kind of tool that Regatta does not know becomes `other`.
     if update["kind"].is_string() {
         tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }

@@ -11,7 +11,7 @@ use crate::drivers::codex::unwrap_shell;
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, push_unique};
 
-/// The facts about a request that the driver needs to format the answer.
+/// The kind of a request from the program, with the data from which the driver formats the answer.
 #[derive(Clone, Debug)]
 pub(super) enum AnswerFormat {
     Approval(Vec<PermissionOption>),
@@ -56,8 +56,8 @@ pub(super) fn read_approval(
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    // A command that is already running causes a new approval request for each host that the
-    // command wants to reach.
+    // A request that names a host comes from a command that is already running and wants to reach
+    // that host. Show such a request as network access, because each host causes its own request.
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
