@@ -106,7 +106,7 @@ impl std::fmt::Debug for ToolServer {
 /// is wrong with the text.
 pub type CheckSettingsParser = fn(&str) -> Result<CheckSettings, String>;
 
-/// The settings that the program gives to the engine when it starts the engine.
+/// The settings with which the daemon starts the engine.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// Environment variables that every attempt's program gets, for example the address of this

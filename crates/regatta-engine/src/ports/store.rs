@@ -33,7 +33,8 @@ pub struct StoreBatch {
     /// The new events in order. Their revisions (event numbers) follow `base_revision` without
     /// gaps.
     pub events: Vec<Recorded>,
-    /// The rows that the batch changes. `None` means that the row is deleted.
+    /// The stored rows that the batch changes. `None` in place of a row means that the batch
+    /// deletes the row.
     pub rows: Rows,
     /// The effects (outside actions such as starting a program) to add to the outbox (the stored
     /// list of uncompleted effects).
