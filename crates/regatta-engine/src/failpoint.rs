@@ -1,4 +1,4 @@
-//! Failpoints: places in the code where a test can abort the daemon's process, to prove that a
+//! Failpoints: places in the code where a test can abort Regatta's process, to prove that a
 //! crash there loses nothing and repeats nothing.
 //!
 //! `REGATTA_FAILPOINT=move.ref` aborts the process when it reaches the place `move.ref` for the
@@ -9,7 +9,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The names of all failpoints (places where a test can abort the daemon's process) that a task
+/// The names of all failpoints (places where a test can abort Regatta's process) that a task
 /// passes on its way to the trunk, in the order in which the task passes them.
 pub const POINTS: &[&str] = &[
     "submit.begin",
@@ -44,7 +44,7 @@ pub const POINTS: &[&str] = &[
     "remove.removed",
 ];
 
-/// The names of all failpoints (places where a test can abort the daemon's process) around the
+/// The names of all failpoints (places where a test can abort Regatta's process) around the
 /// command of a hook (a rule that runs a command when something happens).
 pub const HOOK_POINTS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
@@ -55,7 +55,7 @@ struct Armed {
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
-/// Aborts the daemon's process if `REGATTA_FAILPOINT` names `point` and the process has reached
+/// Aborts Regatta's process if `REGATTA_FAILPOINT` names `point` and the process has reached
 /// `point` as often as the variable says.
 pub fn hit(point: &'static str) {
     debug_assert!(
