@@ -91,7 +91,7 @@ fn prepare(world: &dyn GitHarness, attempt: AttemptId) -> Workspace {
         .unwrap()
 }
 
-/// Prepares a workspace, changes the files, and captures the work.
+/// Prepares a workspace, changes the files in it, and captures the work.
 fn work(world: &dyn GitHarness, attempt: AttemptId, files: &[(&str, Option<&str>)]) -> Capture {
     prepare(world, attempt);
     for (path, content) in files {
@@ -280,7 +280,8 @@ pub fn trial_merges_stack_and_end_at_a_conflict(world: &dyn GitHarness) {
             panic!("{style:?}: {merges:?}");
         };
         assert_eq!(paths, &["a.txt"]);
-        // The commits of the merges are kept only if all changes merge.
+        // Merge only the first two changes, because the commits of the merges are kept only if all
+        // changes merge.
         let merges = git.trial_merges(repo, &old, &changes[..2], style).unwrap();
         let [TrialMerge::Clean(one), TrialMerge::Clean(both)] = merges.as_slice() else {
             panic!("{style:?}: {merges:?}");
