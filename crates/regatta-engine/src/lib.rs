@@ -224,9 +224,10 @@ struct EngineShared {
 }
 
 impl Engine {
-    /// Loads the board (the state of all unfinished work) from the store, starts the threads, and
-    /// performs the effects (outside actions such as starting a program) that were stored but not
-    /// completed before the start. Returns the engine and a summary of what the store contained.
+    /// Starts the engine: loads the board (the state of all unfinished work) from the store, starts
+    /// the threads, and performs the effects that were stored but not completed before. Effects are
+    /// outside actions such as starting a program. Returns the engine and a summary of what the
+    /// store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,

@@ -301,8 +301,8 @@ fn mission_landings(
     Ok(tasks.into_iter().filter_map(to_landing).collect())
 }
 
-/// Returns the commits that people undid. The caller needs them only when a landing is missing from
-/// the trunk, because reading them takes time.
+/// Returns the commits that people undid. Reading them takes time, so the caller reads them only
+/// when a landing is missing from the trunk.
 fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> {
     let filter = TaskFilter {
         project: Some(project.clone()),

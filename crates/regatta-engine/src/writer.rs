@@ -155,7 +155,7 @@ pub(crate) enum WriterMessage {
 }
 
 /// Effects (outside actions such as starting a program) that were performed but are still in the
-/// outbox (the stored list of uncompleted effects). The writer removes such effects together with
+/// outbox, the stored list of uncompleted effects. The writer removes such effects together with
 /// the next commit, or after a short time, because a separate transaction for each of them would be
 /// slow. After a crash these effects are performed again, which changes nothing.
 #[derive(Debug, Default)]
@@ -280,8 +280,9 @@ impl Writer {
         let mut answers = Vec::with_capacity(messages.len());
         let mut deferred = Vec::new();
         let mut stop = false;
-        // A lease may have begun in the middle of a millisecond, so the lease has ended only when
-        // its last millisecond has passed completely (L5).
+        // A lease may have begun in the middle of a millisecond, so it has ended only when its last
+        // millisecond has passed completely (L5). Timers are therefore compared with the time one
+        // millisecond ago.
         let past = Now {
             fleet_ms: now.fleet_ms.saturating_sub(1),
             ..now

@@ -203,9 +203,9 @@ impl GitLauncher {
     /// Returns a git command with the user's configuration for the repository `git_dir`. The
     /// command may connect to the remote of a submodule.
     ///
-    /// Somebody else may have chosen the remote's address. Therefore, as for `git submodule`, the
-    /// address cannot start a program on this machine, and the address may be a path on this
-    /// machine only if the user's settings allow such paths for submodules.
+    /// Somebody else may have chosen the remote's address. Therefore the same limits apply as for
+    /// `git submodule`. The address cannot start a program on this machine. It may be a path on
+    /// this machine only if the user's settings allow such paths for submodules.
     pub(crate) fn in_submodule_online(
         &self,
         git_dir: &Path,

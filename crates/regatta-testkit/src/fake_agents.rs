@@ -109,8 +109,8 @@ impl FakeAgents {
         }
     }
 
-    /// Returns a handle for one life of the engine, with the same programs. Its calls are named
-    /// `agents.<method>`.
+    /// Returns a handle on the same programs for one life of the engine, the time until its
+    /// end or simulated crash. The calls through this handle are named `agents.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeAgents {
         FakeAgents {
             life: life.clone(),

@@ -1,6 +1,6 @@
 //! Checks the work of an attempt: captures its files in a commit, compares them with the task's
-//! file patterns, runs the checks and the ratchet (a command that must accept the work), and
-//! reports a verdict with all findings.
+//! file patterns, and runs the checks. Then runs the ratchet (a command that must accept the work),
+//! and reports a verdict with all findings.
 //!
 //! `regatta_core::attempt` decides the consequences of a verdict.
 

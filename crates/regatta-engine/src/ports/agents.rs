@@ -143,8 +143,8 @@ pub struct JournalRecord {
 }
 
 /// One record of an attempt's journal (the file with everything that goes in and out of its
-/// program) as people read it, with the events that the driver (the code that understands the
-/// program's output) found in the record.
+/// program) as people read it. The events are those that the driver, the code that understands the
+/// program's output, found in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,

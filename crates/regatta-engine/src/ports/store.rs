@@ -36,11 +36,11 @@ pub struct StoreBatch {
     /// The stored rows that the batch changes. `None` in place of a row means that the batch
     /// deletes the row.
     pub rows: Rows,
-    /// The effects (outside actions such as starting a program) to add to the outbox (the stored
-    /// list of uncompleted effects).
+    /// The effects (outside actions such as starting a program) to add to the outbox, the stored
+    /// list of uncompleted effects.
     pub effects: Vec<(EffectKey, Effect)>,
-    /// The keys of completed effects (outside actions such as starting a program), which are
-    /// removed from the outbox (the stored list of uncompleted effects).
+    /// The keys of completed effects (outside actions such as starting a program). The store
+    /// removes these effects from the outbox, the stored list of uncompleted effects.
     pub completed_effects: Vec<EffectKey>,
 }
 

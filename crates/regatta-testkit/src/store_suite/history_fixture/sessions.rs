@@ -161,8 +161,8 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     });
     history.advance(61_000);
     history.run_as_daemon(Command::Tick);
-    // The program's session continues until its context is nearly full. It then writes a summary
-    // and is replaced by a new session.
+    // The session continues until its context is nearly full. The program then writes a summary,
+    // and a new session replaces this one.
     let grant = history.poll("bob", true);
     report_event(
         history,
