@@ -24,7 +24,7 @@ const MAX_CHECKPOINTS: usize = 12;
 const MIN_CHECKPOINT_DISTANCE: u64 = 2_000;
 /// The largest number of task timelines that are kept so that a later query can continue them.
 const MAX_TIMELINES: usize = 24;
-/// The number of events that one query reads.
+/// The number of events that one query to the store reads.
 const PAGE_SIZE: usize = 500;
 
 /// Reads boards (the state of all unfinished work) and timelines of the past, and caches them.

@@ -218,7 +218,7 @@ pub struct CheckCommand {
     pub command: String,
     /// The directory in which the check's command runs.
     pub dir: PathBuf,
-    /// Environment variables that the command gets in addition to the few variables that it
+    /// Environment variables that the check's command gets in addition to the few variables that it
     /// inherits.
     pub env: Vec<(String, String)>,
     /// The time after which the check's command is stopped.
@@ -334,7 +334,7 @@ pub struct ResolvedAgent {
 pub struct AgentError {
     /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }
 

@@ -142,7 +142,7 @@ pub struct GitError {
     pub code: &'static str,
     /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }
 

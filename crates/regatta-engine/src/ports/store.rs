@@ -254,6 +254,6 @@ pub struct StoreError {
     pub code: &'static str,
     /// A sentence about what happened and why, without a full stop at the end.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }

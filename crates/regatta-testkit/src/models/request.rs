@@ -91,7 +91,7 @@ pub struct RequestRecord {
     pub story: Option<(String, usize)>,
     /// The names of the tools that the answer calls, as the agent's program names them.
     pub called_tools: Vec<String>,
-    /// The HTTP status of the answer.
+    /// The HTTP status with which the server answered the request.
     pub status: u16,
     /// The way in which the answer ended. `None` while the answer is being sent.
     pub outcome: Option<AnswerEnd>,
