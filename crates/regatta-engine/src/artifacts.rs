@@ -200,8 +200,8 @@ pub(crate) fn append_escape(
 /// in the lines are not compared.
 pub(crate) fn append_once(destination: &Path, line: &str) -> io::Result<()> {
     let existing = fs::read_to_string(destination).unwrap_or_default();
-    // Ignore the timestamp when comparing, because after a crash the engine finds the same change
-    // again at a later time.
+    // Ignore the timestamp when comparing, because after a crash the engine writes the same line
+    // again with a later timestamp.
     let without_timestamp = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
         value.as_object_mut()?.remove("timestamp");

@@ -162,7 +162,7 @@ impl Drop for QueuedWait<'_> {
             self.engine.shared.writer.try_send(message)
         {
             // The queue of the writer (the thread that decides and stores requests) is full, and
-            // `drop` must not block, so another thread waits for room in the queue and then cancels
+            // `drop` must not block. So another thread waits for room in the queue and then cancels
             // the wait.
             let writer = self.engine.shared.writer.clone();
             self.engine.spawn_thread("cancel-wait", move || {

@@ -29,8 +29,8 @@ pub(crate) fn start(engine: &Engine) {
             for project in board.projects.values() {
                 let interval =
                     Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
-                // The first scan comes after one interval, because agents have written nothing when
-                // a project is new.
+                // The first scan comes one interval after this thread first saw the project,
+                // because the agents of a new project have written nothing yet.
                 let last_scan = last_scans
                     .entry(project.name.clone())
                     .or_insert_with(Instant::now);

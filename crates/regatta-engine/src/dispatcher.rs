@@ -2,7 +2,7 @@
 //! requests work ("polls") for the agents of running missions and for agents with assigned tasks.
 //!
 //! The dispatcher uses the same command as every runner (a process that executes attempts), so that
-//! capacity, order and claims (leases on files) are decided in one place.
+//! one place decides about capacity, order and claims (leases on files).
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;

@@ -1,7 +1,7 @@
-//! Failpoints: places in the code where a test can abort the program, to prove that a crash there
-//! loses nothing and repeats nothing.
+//! Failpoints: places in the code where a test can abort Regatta's process, to prove that a
+//! crash there loses nothing and repeats nothing.
 //!
-//! `REGATTA_FAILPOINT=move.ref` aborts the program when it reaches the place `move.ref` for the
+//! `REGATTA_FAILPOINT=move.ref` aborts the process when it reaches the place `move.ref` for the
 //! first time, and `REGATTA_FAILPOINT=move.ref:3` when it does so for the third time. Failpoints
 //! are always compiled in, so that the tested program is the shipped one. If the variable is not
 //! set, a failpoint costs one read of a value in memory.
@@ -9,8 +9,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The names of all failpoints (places where a test can abort the program) that a task passes on
-/// its way to the trunk, in the order in which the task passes them.
+/// The names of all failpoints (places where a test can abort Regatta's process) that a task
+/// passes on its way to the trunk, in the order in which the task passes them.
 pub const POINTS: &[&str] = &[
     "submit.begin",
     "submit.captured",
@@ -44,8 +44,8 @@ pub const POINTS: &[&str] = &[
     "remove.removed",
 ];
 
-/// The names of all failpoints (places where a test can abort the program) around the command of a
-/// hook (a rule that runs a command when something happens).
+/// The names of all failpoints (places where a test can abort Regatta's process) around the
+/// command of a hook (a rule that runs a command when something happens).
 pub const HOOK_POINTS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
 struct Armed {
@@ -55,8 +55,8 @@ struct Armed {
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
-/// Aborts the program if `REGATTA_FAILPOINT` names `point` and the program has reached `point` as
-/// often as the variable says.
+/// Aborts Regatta's process if `REGATTA_FAILPOINT` names `point` and the process has reached
+/// `point` as often as the variable says.
 pub fn hit(point: &'static str) {
     debug_assert!(
         POINTS.contains(&point) || HOOK_POINTS.contains(&point),

@@ -106,7 +106,7 @@ impl std::fmt::Debug for ToolServer {
 /// is wrong with the text.
 pub type CheckSettingsParser = fn(&str) -> Result<CheckSettings, String>;
 
-/// The settings that the program gives to the engine when it starts the engine.
+/// The settings with which the daemon starts the engine.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
     /// Environment variables that every attempt's program gets, for example the address of this
@@ -224,9 +224,10 @@ struct EngineShared {
 }
 
 impl Engine {
-    /// Loads the board (the state of all unfinished work) from the store, starts the threads, and
-    /// performs the effects (outside actions such as starting a program) that were stored but not
-    /// completed before the start. Returns the engine and a summary of what the store contained.
+    /// Starts the engine: loads the board (the state of all unfinished work) from the store, starts
+    /// the threads, and performs the effects that were stored but not completed before. Effects are
+    /// outside actions such as starting a program. Returns the engine and a summary of what the
+    /// store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,

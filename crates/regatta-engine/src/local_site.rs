@@ -30,10 +30,12 @@ use crate::{Engine, artifacts, brief, failpoint, validation};
 /// caller tries to stop the command again.
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A function that returns whether the commands of an attempt should go on running.
+/// A function that returns whether the commands of an attempt (setup commands and checks) should go
+/// on running.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
-/// This machine, on which attempts work.
+/// The site (a machine on which attempts work) that is this machine itself, the daemon's or a
+/// runner's.
 #[derive(Clone)]
 pub struct LocalSite {
     git: Arc<dyn SiteGit>,

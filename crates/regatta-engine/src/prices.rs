@@ -20,7 +20,7 @@ pub struct ModelPrice {
     /// The price of input that was read from a cache. `None` means a tenth of `input`.
     #[serde(default)]
     pub cached_input: Option<f64>,
-    /// The price of input that was written to a cache. `None` means the same as `input`.
+    /// The price of input that was written to a cache. `None` means the same price as `input`.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }

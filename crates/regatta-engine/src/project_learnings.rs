@@ -18,9 +18,11 @@ pub(crate) struct Learning {
     pub(crate) text: String,
 }
 
-/// The largest number of files that are read.
+/// The largest number of the project's files from which facts for later tasks are read. The same
+/// limit applies to the facts that tasks reported.
 const MAX_FILES: usize = 300;
-/// The largest size of a file that is read, in bytes.
+/// The largest size in bytes of one of the project's files from which facts for later tasks are
+/// read.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Returns all known facts: the contents of the project's files as they are in the user's checkout,

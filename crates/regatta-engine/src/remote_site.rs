@@ -136,11 +136,12 @@ pub type CallAnswer = Result<Value, SiteError>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvents {
     /// The events, each with the number of its record in the journal (the file that records
-    /// everything that goes in and out of the program).
+    /// everything that goes in and out of the agent's program).
     #[serde(rename = "heard")]
     pub events: Vec<(u64, AgentEvent)>,
-    /// The number of milliseconds for which the program has been without output. `Some(None)` means
-    /// that the program produces output again, and `None` means that nothing has changed.
+    /// The number of milliseconds for which the agent's program has been without output.
+    /// `Some(None)` means that the program produces output again, and `None` means that nothing has
+    /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Option<u64>>,
 }
@@ -256,8 +257,8 @@ impl Engine {
         Ok(self.shared.runner_calls.open_after(name, after))
     }
 
-    /// Returns a receiver that is notified whenever a call to any runner (a process that executes
-    /// attempts on another machine) is added.
+    /// Returns a receiver that is notified whenever there is a new call to any runner (a process
+    /// that executes attempts on another machine).
     pub fn watch_runner_calls(&self) -> watch::Receiver<u64> {
         self.shared.runner_calls.notifier.subscribe()
     }

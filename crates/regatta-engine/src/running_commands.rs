@@ -64,8 +64,8 @@ struct RunningCommand {
     must_end: bool,
 }
 
-/// The entry for one command of an owner, or for several that run one after the other. Dropping the
-/// entry removes it from the list.
+/// An entry in the list of running commands. It stands for one command of an owner, or for several
+/// that run one after the other. Dropping the entry removes it from the list.
 pub(crate) struct CommandEntry<'a> {
     commands: &'a RunningCommands,
     id: u64,
@@ -181,7 +181,8 @@ impl CommandEntry<'_> {
         }
     }
 
-    /// Returns whether the command should go on running: `false` after its end was requested.
+    /// Returns whether the command should go on running. Returns `false` once somebody has
+    /// requested that the command end.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = self.commands.lock();
         let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));

@@ -28,8 +28,8 @@ pub(crate) struct LocalSink<'a> {
     pub(crate) token: u64,
     pub(crate) workspace: PathBuf,
     pub(crate) brief: String,
-    /// The requested model, which is assumed to be in use until the program reports the model that
-    /// it uses.
+    /// The requested model, which is assumed to be in use until the agent's program reports the
+    /// model that it uses.
     pub(crate) model: Option<String>,
     pending: Mutex<PendingReports>,
 }
@@ -39,8 +39,8 @@ struct PendingReports {
     usage: Option<(u64, AgentEvent)>,
     context: Option<(u64, AgentEvent)>,
     last_written: Option<Instant>,
-    /// The text of the program's messages in the current turn. When the program was asked for a
-    /// summary, this text is the summary.
+    /// The text of the messages that the agent's program sent in the current turn. If the program
+    /// was asked for a summary, this text is the summary.
     turn_text: String,
 }
 
@@ -121,7 +121,8 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Collects the texts of the program's messages in a turn, up to the largest size of a summary.
+    /// Collects the texts of the messages that the agent's program sends in a turn, up to the
+    /// largest size of a summary.
     fn collect_message(&self, event: &AgentEvent) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -334,8 +335,8 @@ pub(crate) fn program_exit(
         verdict.detail.trim()
     };
     match (verdict.exit, verdict.class) {
-        // The program is missing or cannot be run, so the agent's settings are at fault and not the
-        // task.
+        // The agent's program is missing or cannot be run, so the agent's settings are at fault and
+        // not the task.
         (Exit::NotStarted(reason), Some(FailureClass::BadConfig)) => ProgramExit::NotRun {
             reason,
             fault: Some(SetupFault::Agent),
@@ -351,8 +352,8 @@ pub(crate) fn program_exit(
         (exit, Some(class)) => {
             let explanation = detail_from_agent.unwrap_or_else(|| detail.to_owned());
             let ending = match &exit {
-                // The text with which the program explains its failure is more useful than the kind
-                // of error.
+                // The program's own explanation of its failure is more useful than the kind of
+                // error, so it becomes the reason.
                 Exit::Code(0) if !explanation.is_empty() => {
                     return ProgramExit::Failed {
                         reason: explanation,

@@ -24,10 +24,12 @@ use crate::perform::{compare_trunk_with, workspaces};
 use crate::ports::git::{GitError, ProjectRepo};
 use crate::ports::store::{StoreError, TaskFilter};
 
-/// The age from which facts are collected again after the dispatcher (the thread that starts
-/// attempts) has requested work for all agents.
+/// The age from which the start facts of a mission (such as the free disk space) are collected
+/// again. This happens after the dispatcher (the thread that starts attempts) has requested work
+/// for all agents.
 pub(crate) const REFRESH_AFTER: Duration = Duration::from_secs(2);
-/// The age from which facts are too old to be used, so that they are collected again first.
+/// The age from which the start facts of a mission are too old to be used. Older facts are
+/// collected again before they are used.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
 /// The number of tasks that one query to the store reads.
@@ -49,8 +51,8 @@ struct Ancestry {
     /// landed commit, and the tasks that block its open tasks.
     read_for: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<MissionLanding>,
-    /// The state for which `lost` was computed: the trunk's newest commit, and the number of
-    /// commits that people had accepted as lost.
+    /// The state for which `lost` (the missing landings) was computed: the trunk's newest commit,
+    /// and the number of commits that people had accepted as lost.
     computed_for: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
@@ -65,9 +67,9 @@ struct MissionLanding {
 }
 
 impl StartFactsCache {
-    /// Returns the facts of a mission (a goal with its tasks). First collects the facts if there
-    /// are none, if they are too old, or if a task of the mission has landed since they were
-    /// collected.
+    /// Returns the facts that decide whether the tasks of a mission (a goal with its tasks) may
+    /// start. Collects these facts first if there are none, if they are too old, or if a task of
+    /// the mission has landed since they were collected.
     pub(crate) fn facts(
         &mut self,
         engine: &Engine,
@@ -86,8 +88,8 @@ impl StartFactsCache {
         }
     }
 
-    /// Collects the facts older than [`REFRESH_AFTER`] again. Returns whether the state of a trunk
-    /// changed.
+    /// Collects the start facts of each mission (a goal with its tasks) again if they are older
+    /// than [`REFRESH_AFTER`]. Returns whether the state of a trunk changed.
     pub(crate) fn refresh(&mut self, engine: &Engine, board: &Board) -> bool {
         self.by_mission
             .retain(|id, _| board.missions.contains_key(id));
@@ -161,7 +163,7 @@ impl StartFactsCache {
 
 impl Ancestry {
     /// Reads again the landed commits of the mission (a goal with its tasks) and of the tasks that
-    /// block its open tasks, unless nothing has changed since they were last read.
+    /// block its open tasks. Does nothing if nothing has changed since they were last read.
     fn read_landings(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
         let open = board
             .open_tasks_of(mission.id)
@@ -177,7 +179,7 @@ impl Ancestry {
             Ok(landings) => {
                 (self.landings, self.read_for, self.computed_for) = (landings, current, None)
             }
-            // Keep the old list. The next check reads the landings again.
+            // Keep the landed commits that were read before. The next check reads them again.
             Err(error) => {
                 tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} \
                     have landed, trying again at the next check: {error}", mission.id)
@@ -299,8 +301,8 @@ fn mission_landings(
     Ok(tasks.into_iter().filter_map(to_landing).collect())
 }
 
-/// Returns the commits that people undid. The caller needs them only when a landing is missing from
-/// the trunk, because reading them takes time.
+/// Returns the commits that people undid. Reading them takes time, so the caller reads them only
+/// when a landing is missing from the trunk.
 fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> {
     let filter = TaskFilter {
         project: Some(project.clone()),

@@ -19,12 +19,12 @@ use crate::ports::store::{StoreError, StoreHistory};
 
 /// The largest number of checkpoints (past boards that are kept so that a query can begin there).
 const MAX_CHECKPOINTS: usize = 12;
-/// The distance between two checkpoints (past boards that are kept), in revisions (event numbers),
-/// while the log of events is short.
+/// The distance between two checkpoints in revisions (event numbers) while the log of events is
+/// short. A checkpoint is a past board that is kept.
 const MIN_CHECKPOINT_DISTANCE: u64 = 2_000;
-/// The largest number of timelines that are kept so that a later query can continue them.
+/// The largest number of task timelines that are kept so that a later query can continue them.
 const MAX_TIMELINES: usize = 24;
-/// The number of events that one query reads.
+/// The number of events that one query to the store reads.
 const PAGE_SIZE: usize = 500;
 
 /// Reads boards (the state of all unfinished work) and timelines of the past, and caches them.
@@ -36,18 +36,19 @@ pub struct TimelineReader {
 #[derive(Default)]
 struct TimelineCache {
     checkpoints: BTreeMap<u64, Board>,
-    /// The smallest distance between two checkpoints (past boards that are kept) at present, in
-    /// revisions (event numbers). The distance doubles whenever there are too many checkpoints.
+    /// The smallest distance between two checkpoints at present, in revisions (event numbers). A
+    /// checkpoint is a past board that is kept. The distance doubles whenever there are too many
+    /// checkpoints.
     checkpoint_distance: u64,
     timelines: BTreeMap<TaskId, (TimelineFold, u64)>,
-    /// The total number of timelines that were read. Each timeline remembers its number, so that
-    /// the timeline that was read longest ago can be removed first when there are too many.
+    /// The total number of task timelines that were read. Each timeline remembers its number, so
+    /// that the timeline that was read longest ago can be removed first when there are too many.
     read_count: u64,
 }
 
 impl TimelineCache {
-    /// Keeps a board as a checkpoint (a past board that is kept so that a query can begin there) if
-    /// its revision (event number) is far enough from the revisions of the other checkpoints.
+    /// Keeps a board as a checkpoint, a past board at which a query can begin. Drops a board whose
+    /// revision (event number) is too close to the revision of another checkpoint.
     fn add_checkpoint(&mut self, board: &Board) {
         self.checkpoint_distance = self.checkpoint_distance.max(MIN_CHECKPOINT_DISTANCE);
         let previous = self.checkpoints.range(..=board.revision).next_back();
@@ -99,7 +100,7 @@ impl TimelineReader {
     }
 
     /// Returns the timelines of several tasks up to the revision (event number) `until`, in one
-    /// pass over the events.
+    /// pass over the events. A timeline says in which states a task was, and when.
     pub fn timelines(
         &self,
         history: &dyn StoreHistory,
@@ -129,9 +130,10 @@ impl TimelineReader {
             .collect())
     }
 
-    /// Returns the revision (event number) of the newest checkpoint (a past board that is kept so
-    /// that a query can begin there) whose board satisfies `is_earlier`, or 0 if there is no such
-    /// checkpoint. Everything that this board lacks happened after that revision.
+    /// Returns the revision (event number) of the newest checkpoint whose board satisfies
+    /// `is_earlier`, or 0 if there is no such checkpoint. A checkpoint is a past board that is kept
+    /// so that a query can begin there. Everything that this board lacks happened after that
+    /// revision.
     pub fn newest_checkpoint_where(&self, is_earlier: impl Fn(&Board) -> bool) -> u64 {
         self.lock_cache()
             .checkpoints
@@ -141,8 +143,8 @@ impl TimelineReader {
             .map_or(0, |board| board.revision)
     }
 
-    /// Returns the timeline of a task up to the revision (event number) `until`. The task's state
-    /// at that revision has no end yet.
+    /// Returns the timeline of a task (the states in which it was, and when) up to the revision
+    /// (event number) `until`. The task's state at that revision has no end yet.
     pub fn timeline(
         &self,
         history: &dyn StoreHistory,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regatta_core::ids::Now;
 
-/// A source of time: the machine's clock in the program, and a clock that tests can set.
+/// A source of time: the machine's clock in the daemon, and a clock that tests can set.
 pub trait Clock: Send + Sync {
     /// Returns the milliseconds since some fixed moment. This value never goes back, even if
     /// somebody changes the machine's date (L12).

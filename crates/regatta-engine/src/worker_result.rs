@@ -5,7 +5,7 @@ use regatta_core::attempt::{ResultStatus, WorkResult};
 use regatta_core::scope_escape::ScopeFinding;
 use serde_json::{Map, Value};
 
-/// The largest size of a result file in bytes.
+/// The largest size in bytes of a result file, in which an agent reports the result of its task.
 pub(crate) const MAX_RESULT_BYTES: usize = 64 * 1024;
 
 /// The two spellings of the result's field that names the directory in which the agent worked.

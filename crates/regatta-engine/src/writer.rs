@@ -38,11 +38,11 @@ const MAX_BATCH_COMMANDS: usize = 512;
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// The revision (the number of the last event) after the command. The revision also serves as
-    /// the position in the event stream, as proof of the state that the caller saw, and as fencing
-    /// token.
+    /// The revision (the number of the last event) after the command was applied. The revision also
+    /// serves as the position in the event stream, as proof of the state that the caller saw, and
+    /// as fencing token.
     pub revision: u64,
-    /// The result of the command, for example the id of a new task.
+    /// The result of the accepted command, for example the id of a new task.
     pub outcome: CommandOutcome,
     /// The task that the command completed, if any. The board (the state of all unfinished work) no
     /// longer contains this task, but callers want to show it.
@@ -84,7 +84,8 @@ pub(crate) struct LastChanged {
 }
 
 impl LastChanged {
-    /// The largest number of subjects in the table. When the table grows larger, it is cleared.
+    /// The largest number of subjects (for example tasks) in the table of last changes. When the
+    /// table grows larger, it is cleared.
     const MAX_SUBJECTS: usize = 65_536;
 
     fn record(&mut self, events: &[Recorded]) {
@@ -154,14 +155,14 @@ pub(crate) enum WriterMessage {
 }
 
 /// Effects (outside actions such as starting a program) that were performed but are still in the
-/// outbox (the stored list of uncompleted effects). The writer removes such effects together with
+/// outbox, the stored list of uncompleted effects. The writer removes such effects together with
 /// the next commit, or after a short time, because a separate transaction for each of them would be
 /// slow. After a crash these effects are performed again, which changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// The latest time at which the effects (outside actions such as starting a program) must be
-    /// removed, or `None` if there are no effects.
+    /// The latest time at which the completed effects must be removed from the outbox (the stored
+    /// list of uncompleted effects). `None` if there are none to remove.
     flush_at: Option<Instant>,
 }
 
@@ -279,8 +280,9 @@ impl Writer {
         let mut answers = Vec::with_capacity(messages.len());
         let mut deferred = Vec::new();
         let mut stop = false;
-        // A lease may have begun in the middle of a millisecond, so the lease has ended only when
-        // its last millisecond has passed completely (L5).
+        // A lease may have begun in the middle of a millisecond, so it has ended only when its last
+        // millisecond has passed completely (L5). Timers are therefore compared with the time one
+        // millisecond ago.
         let past = Now {
             fleet_ms: now.fleet_ms.saturating_sub(1),
             ..now

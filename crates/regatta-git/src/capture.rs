@@ -189,8 +189,8 @@ impl WorkspaceReader<'_> {
     /// Returns the new files that git does not ignore, including those in nested repositories.
     /// Leaves out files in the given `submodules`.
     pub(crate) fn untracked_paths(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        // The directory `.regatta` in a workspace belongs to Regatta and is not part of the agent's
-        // work.
+        // Leave out the directory `.regatta` of the workspace, because it belongs to Regatta and is
+        // not part of the agent's work.
         let list = || {
             let call = self.command("list new files").args([
                 "ls-files",

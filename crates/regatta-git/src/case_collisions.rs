@@ -1,6 +1,6 @@
-//! Finds file names that differ only in upper and lower case. A git tree can contain both names,
-//! but on a file system that ignores case (`core.ignorecase` in git's configuration) both names
-//! mean the same file, so at a checkout one file would overwrite the other.
+//! Finds file names that differ only in upper and lower case. A git tree can contain both names.
+//! But on a file system that ignores case (`core.ignorecase` in git's configuration) both names
+//! mean the same file. At a checkout, one file would then overwrite the other.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Finds changed paths that are not plain files, such as links and submodules. The module `guard`
-//! of `regatta_core` decides which of these changes may land.
+//! Finds changed paths that are not plain files, such as links and submodules. The module
+//! `landing::guard` of `regatta_core` decides which of these changes may land.
 
 use regatta_core::landing::guard::{FileKind, SpecialFile};
 use regatta_engine::ports::git::GitError;

@@ -132,7 +132,7 @@ impl GitAdapter {
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
                 Ok(Some(workspace)) => drop(scan.workspaces.insert(*attempt, workspace)),
                 // The attempt has no workspace, because the workspace was removed or not created
-                // yet.
+                // yet. So forget the result of its last scan.
                 Ok(None) => drop(scan.workspaces.remove(attempt)),
                 // The files of this workspace cannot be stored now, for example because the agent
                 // is writing a file. The conflicts of the other workspaces are still found, and the

@@ -42,7 +42,7 @@ struct IndexStages {
 /// output after the id of the tree.
 pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
     let mut stages: BTreeMap<String, IndexStages> = BTreeMap::new();
-    // An empty field separates the list of paths from the messages.
+    // An empty field separates the list of conflicting paths from git's messages.
     let end = fields
         .iter()
         .position(|field| field.is_empty())

@@ -203,9 +203,9 @@ impl GitLauncher {
     /// Returns a git command with the user's configuration for the repository `git_dir`. The
     /// command may connect to the remote of a submodule.
     ///
-    /// Somebody else may have chosen the remote's address. Therefore, as for `git submodule`, the
-    /// address cannot start a program on this machine, and the address may be a path on this
-    /// machine only if the user's settings allow such paths for submodules.
+    /// Somebody else may have chosen the remote's address. Therefore the same limits apply as for
+    /// `git submodule`. The address cannot start a program on this machine. It may be a path on
+    /// this machine only if the user's settings allow such paths for submodules.
     pub(crate) fn in_submodule_online(
         &self,
         git_dir: &Path,
@@ -454,15 +454,15 @@ impl GitCommand {
         })
     }
 
-    /// Starts the process and keeps it running for repeated queries.
+    /// Starts the git process and keeps it running for repeated queries.
     pub(crate) fn start_process(mut self) -> Result<GitProcess, GitError> {
         self.command.stdin(Stdio::piped()).stderr(Stdio::null());
         let child = self.spawn()?;
         GitProcess::new(child, self.operation, self.timeout)
     }
 
-    /// Runs the process. Its input is the request of the client `peer`, and its output is sent to
-    /// the client as the answer. Returns an error if the process fails.
+    /// Runs the git process. Its input is the request of the client `peer`, and its output is sent
+    /// to the client as the answer. Returns an error if the process fails.
     pub(crate) fn stream(mut self, peer: PeerStreams<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
@@ -502,7 +502,7 @@ impl GitCommand {
         })
     }
 
-    /// Runs the process until it ends. Any exit status counts as success.
+    /// Runs the git process until it ends. Any exit status counts as success.
     pub(crate) fn run(mut self) -> Result<GitOutput, GitError> {
         if self.input.is_some() {
             self.command.stdin(Stdio::piped());
@@ -556,7 +556,7 @@ impl GitCommand {
         })
     }
 
-    /// Runs the process until it ends. An exit status other than 0 is an error.
+    /// Runs the git process until it ends. An exit status other than 0 is an error.
     pub(crate) fn run_expecting_success(self) -> Result<GitOutput, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -567,8 +567,8 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns `true` for exit status 0 and `false` for 1. Any other status is
-    /// an error.
+    /// Runs the git process and returns `true` for exit status 0 and `false` for 1. Any other
+    /// status is an error.
     pub(crate) fn run_yes_or_no(self) -> Result<bool, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -579,7 +579,7 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns the first line of its output.
+    /// Runs the git process and returns the first line of its output.
     pub(crate) fn run_for_line(self) -> Result<String, GitError> {
         let output = self.run_expecting_success()?;
         Ok(String::from_utf8_lossy(&output.stdout)
@@ -587,14 +587,14 @@ impl GitCommand {
             .to_owned())
     }
 
-    /// Runs the process and returns the object id that it prints.
+    /// Runs the git process and returns the object id that it prints.
     pub(crate) fn run_for_object(self) -> Result<CommitId, GitError> {
         let operation = self.operation;
         CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(operation))
     }
 
-    /// Runs the process, which must be `git rev-parse --verify --quiet`. Returns the object id that
-    /// it prints, or `None` if the object does not exist.
+    /// Runs the git process, which must be `git rev-parse --verify --quiet`. Returns the object id
+    /// that it prints, or `None` if the object does not exist.
     pub(crate) fn run_for_optional_object(self) -> Result<Option<CommitId>, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -610,13 +610,13 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns its output, split at NUL bytes.
+    /// Runs the git process and returns its output, split at NUL bytes.
     pub(crate) fn run_for_list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split_nul(&self.run_expecting_success()?.stdout))
     }
 }
 
-/// Reads the standard error of a process to its end, and returns its beginning.
+/// Reads the standard error of a git process to its end, and returns its beginning.
 fn read_stderr(pipe: Option<ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {

@@ -102,7 +102,8 @@ pub(crate) fn transfer(
                             error.kind(),
                             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                         ) => {}
-                    // Git closed its input. Git's exit status and output show the reason.
+                    // Git closed its input, so stop sending. Git's exit status and output show the
+                    // reason.
                     Err(_) => stdin = None,
                 }
             }

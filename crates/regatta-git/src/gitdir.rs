@@ -182,7 +182,8 @@ impl SparseDirs {
                 .any(|dir| contains(dir.as_bytes(), parent) || contains(parent, dir.as_bytes()))
     }
 
-    /// Returns a text that is equal for two settings exactly if both contain the same directories.
+    /// Returns a text that is the same for two sparse checkouts exactly if both contain the same
+    /// directories.
     pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
         sparse.map_or(String::new(), |dirs| dirs.0.join("\n"))
     }

@@ -209,7 +209,8 @@ impl GitAdapter {
                     .run_expecting_success()?,
             };
         }
-        // A directory of branches exists only in repositories that store refs as files.
+        // Wait until the new position of the branch is on the disk. Only a repository that stores
+        // refs as files has a directory of branches.
         if let Some(dir) = user
             .common_dir
             .join(&name)
@@ -318,7 +319,8 @@ impl GitAdapter {
             // Let a dry run of git decide whether the checkout can be updated.
             let (mut status, mut stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             if status != Some(0) {
-                // A file whose times changed looks modified to git until the index is refreshed.
+                // A file whose times changed looks modified to git until the index is refreshed, so
+                // refresh it and try again.
                 self.refresh_index(checkout)?;
                 (status, stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             }
@@ -359,7 +361,8 @@ impl GitAdapter {
             .args(["diff-index", "--cached", "--quiet"])
             .arg(format!("{last_change}^"))
             .arg("--");
-        // If the commit has no parent, the command fails, and the file does not count as stale.
+        // If the commit of the last change has no parent, git fails, and the file does not count as
+        // stale.
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
     }
 
@@ -449,7 +452,8 @@ impl GitAdapter {
                 return Ok(());
             }
             if !stderr.contains("index.lock") && !is_refreshed {
-                // A file whose times changed looks modified to git until the index is refreshed.
+                // A file whose times changed looks modified to git until the index is refreshed, so
+                // refresh it and try again.
                 is_refreshed = true;
                 self.refresh_index(checkout)?;
                 continue;

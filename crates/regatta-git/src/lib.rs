@@ -22,12 +22,13 @@
 //!   and `workspace_pool` keeps finished workspaces for reuse.
 //! - Storing agents' work: `capture` stores the files of a workspace as a commit, `agent_commits`
 //!   imports the agent's own commits, and `restrict` reduces a stored commit to certain paths.
-//!   `submodules` checks submodules out, and `submodule_work` stores the work in them. `special` and
-//!   `special_files` find links, submodules, pipes and other entries that are not plain files.
+//!   `submodules` checks submodules out, and `submodule_work` stores the work in them.
+//!   `changed_special_files` finds changed paths that are not plain files, such as links and
+//!   submodules. `special_files` finds pipes, sockets and devices.
 //! - Merging: `merge` tries a merge. `tree_merge` computes simple merges without git, and
-//!   `conflicts` parses the conflicts that git reports. `fixup` prepares a conflict so that an agent
-//!   can resolve it, `staging` checks merged work out for its checks, and `collision_scan` finds
-//!   conflicts between unfinished workspaces.
+//!   `conflicts` parses the conflicts that git reports. `fixup` prepares a conflict so that an
+//!   agent can resolve it, `staging` checks merged work out for its checks, and `collision_scan`
+//!   finds conflicts between unfinished workspaces.
 //! - The trunk: `transfer_objects` copies objects into the user's repository, `land` moves the
 //!   trunk, `remote_trunk` pushes the trunk and rebases it onto the trunk of a remote.
 //!   `case_collisions` refuses file names that the user's file system would confuse.

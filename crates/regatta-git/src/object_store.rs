@@ -211,7 +211,7 @@ impl ObjectStore {
         Ok((found_kind == kind).then_some(bytes))
     }
 
-    /// Reads a commit and parses it.
+    /// Reads the git commit with this id.
     pub(crate) fn commit(&mut self, id: &CommitId) -> Result<CommitObject, GitError> {
         if let Some(cached) = self.cache.commits.get(id) {
             return Ok(cached.clone());
@@ -224,7 +224,7 @@ impl ObjectStore {
         Ok(commit)
     }
 
-    /// Reads a tree and parses it.
+    /// Returns the entries of a git tree.
     pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<TreeEntry>, GitError> {
         self.trees([id].into_iter())?
             .pop()
@@ -281,7 +281,7 @@ impl ObjectStore {
         trees
     }
 
-    /// Reads the content of a file's object.
+    /// Returns the content of the file whose git object has this id.
     pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
         self.read_object(id.as_str(), "blob")?
             .ok_or_else(|| errors::no_such_object(id))

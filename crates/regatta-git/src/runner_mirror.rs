@@ -239,8 +239,8 @@ impl GitAdapter {
         }
     }
 
-    /// Moves the trunk in the mirror (a bare repository on the runner), and the copy of the trunk
-    /// in the vault (Regatta's own repository), to the commit that was fetched last.
+    /// Moves the trunk to the commit that was fetched last, both in the mirror (a bare repository
+    /// on the runner) and in the vault, Regatta's own repository.
     fn update_mirror_trunk(&self, repo: &ProjectRepo, vault: &Path) -> Result<(), GitError> {
         let (mirror, branch) = (self.layout.mirror(&repo.project), trunk_ref(repo));
         let tip = self

@@ -44,7 +44,8 @@ pub(crate) struct StagedSlots(Mutex<HashMap<SlotKey, StagedTree>>);
 /// much memory.
 const MAX_TRACKED_FILES: usize = 200_000;
 
-/// A duration that is longer than the resolution of the timestamps of any file system.
+/// The age from which the last change of a file is certain. This age is longer than the resolution
+/// of the timestamps of any file system, so a later change gives the file a different time.
 const TIMESTAMP_MARGIN: Duration = Duration::from_millis(50);
 
 /// The files in a staging directory, and the id of the git tree that they come from.

@@ -53,8 +53,8 @@ struct SubmoduleLevel {
 }
 
 impl SubmoduleWork<'_> {
-    /// Returns a submodule's commit. The files of the checked-out submodule are compared with this
-    /// commit to find edits.
+    /// Returns the commit of a submodule with which the files of the checked-out submodule are
+    /// compared to find edits.
     fn compared_commit(&self, path: &[u8], pointer: &SubmodulePointer) -> CommitId {
         let head = agent_commits::submodule_head(
             self.workspace,

@@ -117,9 +117,10 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Hard-links (or copies) every object of a transfer from the object directory `from` of the
-    /// vault (Regatta's own repository) into the object directory `to` of the user's repository.
-    /// Returns `false` if the vault does not store one of the objects as a separate file.
+    /// Creates a hard link (or a copy) of every object of a transfer in the object directory `to`
+    /// of the user's repository. The objects are in the object directory `from` of the vault,
+    /// Regatta's own repository. Returns `false` if the vault does not store one of the objects as
+    /// a separate file.
     fn link_all(
         &self,
         from: &Path,

@@ -19,7 +19,8 @@ use regatta_engine::ports::git::GitError;
 
 use crate::object_store::{DIRECTORY, ObjectStore, TreeEntry};
 
-/// The versions of one name of a directory in the base and on both sides.
+/// The versions of one entry of a directory: in the base of a merge and on both sides. `None` where
+/// the entry does not exist.
 #[derive(Default)]
 struct ThreeWayEntry {
     base: Option<TreeEntry>,
@@ -27,13 +28,13 @@ struct ThreeWayEntry {
     theirs: Option<TreeEntry>,
 }
 
-/// The result of merging one name of a directory.
+/// The result of merging one entry of a directory.
 enum MergedEntry {
     Removed,
     Existing(TreeEntry),
     /// A directory that must be merged from both sides: its name and its merged entries.
     Dir(Vec<u8>, Vec<MergedEntry>),
-    /// The name cannot be merged by this module, so git must do the whole merge.
+    /// This module cannot merge the entry, so git must do the whole merge.
     Undecided,
 }
 
@@ -90,7 +91,7 @@ fn merge_directory(
     Ok(Some(merged_names))
 }
 
-/// Merges one name of a directory from its versions in the base and on both sides.
+/// Merges one entry of a directory from its versions in the base and on both sides.
 fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
     let ThreeWayEntry { base, ours, theirs } = name;
     let entry_of =

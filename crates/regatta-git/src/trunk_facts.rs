@@ -270,7 +270,8 @@ impl TrunkGit for GitAdapter {
 }
 
 impl GitAdapter {
-    /// Returns the newest commit that the trunk and all recorded commits have in common.
+    /// Returns the newest commit that the trunk has in common with all `recorded` commits, which
+    /// Regatta landed.
     fn shared_base(
         &self,
         vault: &Path,

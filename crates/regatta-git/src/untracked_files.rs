@@ -294,7 +294,8 @@ impl CheckoutReader {
                 Ok(Ok(CopyItem::Link { path, target }))
             }
             Ok(_) => Ok(Err(path)),
-            // The file was removed since it was listed, or replaced by a symbolic link.
+            // The file was removed since it was listed, or replaced by a symbolic link, so it is
+            // not copied.
             Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
             Err(cause) => Err(errors::io_error(
                 "read the metadata of",

@@ -19,7 +19,7 @@ use crate::layout::LockKey;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// A working tree that is to be created.
+/// The properties of a working tree that is to be created.
 pub(crate) struct NewTree<'a> {
     pub(crate) vault: &'a Path,
     pub(crate) dir: &'a Path,

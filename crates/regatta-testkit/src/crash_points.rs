@@ -281,15 +281,16 @@ impl Drop for HeldCall {
     }
 }
 
-/// A store that belongs to one life of the engine. Its calls are named `store.load`,
-/// `store.commit`, `store.check` and `store.backup`.
+/// A store that belongs to one life of the engine, the time until its end or simulated crash. The
+/// calls of the store are named `store.load`, `store.commit`, `store.check` and `store.backup`.
 pub struct StoreInLife {
     life: EngineLife,
     store: Box<dyn Store>,
 }
 
 impl StoreInLife {
-    /// Wraps a store so that each call of the store counts as steps of `life`.
+    /// Wraps a store so that each call of the store counts as steps of `life`, the time until the
+    /// engine's end or simulated crash.
     pub fn new(life: &EngineLife, store: impl Store + 'static) -> StoreInLife {
         StoreInLife {
             life: life.clone(),

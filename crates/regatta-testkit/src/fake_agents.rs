@@ -109,8 +109,8 @@ impl FakeAgents {
         }
     }
 
-    /// Returns a handle for one life of the engine, with the same programs. Its calls are named
-    /// `agents.<method>`.
+    /// Returns a handle on the same programs for one life of the engine, the time until its
+    /// end or simulated crash. The calls through this handle are named `agents.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeAgents {
         FakeAgents {
             life: life.clone(),
@@ -287,7 +287,7 @@ impl FakeProgram {
         &self.git
     }
 
-    /// Reads a file of the workspace. Returns an empty text if the file does not exist.
+    /// Reads a file of the program's workspace. Returns an empty text if the file does not exist.
     pub fn read(&self, path: &str) -> String {
         self.git
             .files_in(&self.launch.workspace)
@@ -307,7 +307,7 @@ impl FakeProgram {
             .expect("the engine uses a workspace of the fake git")
     }
 
-    /// Writes a file of the workspace, unless the program has already ended.
+    /// Writes a file of the program's workspace, unless the program has already ended.
     pub fn write(&self, path: &str, content: &str) {
         let state = self.processes.lock();
         if state
@@ -321,8 +321,8 @@ impl FakeProgram {
         }
     }
 
-    /// Appends a text to a file of the workspace. If the program repeats an action, the test sees
-    /// the text twice.
+    /// Appends a text to a file of the program's workspace. If the program repeats an action, the
+    /// test sees the text twice.
     pub fn append(&self, path: &str, text: &str) {
         self.write(path, &(self.read(path) + text));
     }
@@ -595,7 +595,7 @@ impl Agents for FakeAgents {
             match state.runs.get_mut(&attempt) {
                 Some(run) => run.is_stop_requested = true,
                 None => {
-                    // If the engine starts the program later, the start finds this record and does
+                    // If the engine starts the program later, it finds this record and starts
                     // nothing.
                     let exit = Some(Exit::NotStarted(
                         "the program was stopped before it started".into(),

@@ -121,8 +121,8 @@ impl FakeGit {
         FakeGit::default()
     }
 
-    /// Returns a handle for one life of the engine, with the same repositories. Its calls are named
-    /// `git.<method>`.
+    /// Returns a handle on the same repositories for one life of the engine, the time until its
+    /// end or simulated crash. The calls through this handle are named `git.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeGit {
         FakeGit {
             repos: self.repos.clone(),
@@ -297,8 +297,8 @@ impl FakeGit {
         }
     }
 
-    /// Records that a check passed in a staging directory (a directory for checking a merged
-    /// commit), and so on the commit in that directory.
+    /// Records that a check passed on the commit that is checked out in `dir`. Does nothing unless
+    /// `dir` is a staging directory, in which a merged commit is checked.
     pub(crate) fn record_passed_check(&self, dir: &Path, command: &str) {
         let mut repos = self.lock();
         if let Some(PreparedDir::Staging(project, slot)) = parse_dir(dir)

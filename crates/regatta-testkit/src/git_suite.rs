@@ -15,7 +15,8 @@ use regatta_engine::ports::git::{
     RebaseResult, TrialMerge, TrunkMoveResult, TrunkPermit, Workspace, WorkspaceCollision,
 };
 
-/// A user's repository with the files `a.txt` ("one") and `b.txt` ("two") on its trunk `main`.
+/// A git adapter under test, together with a user's repository. The repository has the files
+/// `a.txt` ("one") and `b.txt` ("two") on its trunk `main`.
 pub trait GitHarness {
     fn git(&self) -> &dyn Git;
     fn repo(&self) -> &ProjectRepo;
@@ -23,7 +24,8 @@ pub trait GitHarness {
     fn write(&self, attempt: AttemptId, path: &str, content: Option<&str>);
     /// Adds a commit to the trunk, as a person does.
     fn commit_as_person(&self, path: &str, content: &str) -> CommitId;
-    /// Makes the trunk of the remote `origin` a new commit on top of `parent`.
+    /// Moves the trunk of the remote `origin` to a new commit on top of `parent`, and returns that
+    /// commit.
     fn commit_on_remote(&self, parent: &CommitId, path: &str, content: &str) -> CommitId;
     /// Returns a permit to move the trunk of the repository's project.
     fn permit(&self) -> TrunkPermit;
@@ -91,7 +93,7 @@ fn prepare(world: &dyn GitHarness, attempt: AttemptId) -> Workspace {
         .unwrap()
 }
 
-/// Prepares a workspace, changes the files, and captures the work.
+/// Prepares a workspace, changes the files in it, and captures the work.
 fn work(world: &dyn GitHarness, attempt: AttemptId, files: &[(&str, Option<&str>)]) -> Capture {
     prepare(world, attempt);
     for (path, content) in files {
@@ -280,7 +282,8 @@ pub fn trial_merges_stack_and_end_at_a_conflict(world: &dyn GitHarness) {
             panic!("{style:?}: {merges:?}");
         };
         assert_eq!(paths, &["a.txt"]);
-        // The commits of the merges are kept only if all changes merge.
+        // Merge only the first two changes, because the commits of the merges are kept only if all
+        // changes merge.
         let merges = git.trial_merges(repo, &old, &changes[..2], style).unwrap();
         let [TrialMerge::Clean(one), TrialMerge::Clean(both)] = merges.as_slice() else {
             panic!("{style:?}: {merges:?}");

@@ -260,8 +260,8 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Sto
     assert!(left.len() > 1, "the story leaves some effects");
     assert!(left.is_sorted_by_key(|left| left.0), "oldest first");
     assert_eq!(store.load().unwrap().outbox, left);
-    // Report the newest effects as done first, because the normal order could hide a mistake. The
-    // batches that do so contain no events.
+    // Report the newest effects as done first, because the normal order, oldest first, could hide a
+    // mistake. The batches of these reports contain no events.
     while let Some((key, _)) = left.pop() {
         let batch = StoreBatch {
             base_revision: last.board.revision,

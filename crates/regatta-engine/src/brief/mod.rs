@@ -41,8 +41,8 @@ pub(crate) const BRIEFING_PATH: &str = ".regatta/briefing.md";
 /// at the same time).
 const MAX_FILES_NAMED: usize = 50;
 
-/// Returns the prompt of an attempt as of now. If `is_fresh` is set, also tries to write the
-/// briefing to its file in the workspace.
+/// Returns the prompt of an attempt as of now. `is_fresh` is true if the attempt's program is about
+/// to be started. In that case also tries to write the briefing to its file in the workspace.
 pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
     if let Some(session) = &context.attempt.session_of {

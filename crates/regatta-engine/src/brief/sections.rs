@@ -19,7 +19,8 @@ const MAX_TASKS_NAMED: usize = 12;
 /// The largest number of other working agents that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
 
-/// The largest number of ended tasks that are read for the section HISTORY, newest first.
+/// The largest number of ended tasks that are read for the section HISTORY of a briefing. The
+/// newest tasks are read.
 const MAX_TASKS_SEARCHED: usize = 200;
 
 /// The largest size in bytes of a briefing that becomes part of the prompt. For a longer briefing,

@@ -78,7 +78,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     tracing::warn!(attempt = %id, "attempt {id} was started with a warning: {warning}");
                 }
                 // Without a sandbox, the engine compares the user's checkout before and after the
-                // program ran, to find out whether the program wrote there.
+                // agent's program ran, to find out whether the program wrote there.
                 let should_compare = started.sandbox.is_none() && context.attempt.runner.is_none();
                 before = should_compare
                     .then(|| CheckoutMarks::read(engine, context))
@@ -90,9 +90,9 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     sandbox,
                     warnings,
                 };
-                // The report is refused if the attempt has been stopped in the meantime. If the
-                // store fails, the only loss is that people do not see that the program has
-                // started.
+                // The engine refuses this report if the attempt has been stopped in the meantime.
+                // If the store fails, people do not see that the program has started, and nothing
+                // else is lost.
                 if let Err(failure) = engine.submit(Request {
                     by: Actor::Regatta,
                     key: None,
@@ -104,8 +104,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             }
             Err(error) => return give_up_attempt(engine, context, error),
         }
-        // A stop that was requested while the program was being started found no process to stop,
-        // so the stop is repeated here.
+        // A stop that was requested while the agent's program was being started found no process to
+        // stop, so the stop is repeated here.
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
@@ -374,7 +374,7 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .values()
         .any(|attempt| attempt.workspace() == workspace)
     {
-        // Another attempt uses the workspace now.
+        // Another attempt uses the workspace now, so keep the workspace.
         return report_effect(engine, key, Command::ReportPerformed);
     }
     match remove_workspace(engine, workspace) {
@@ -419,7 +419,8 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     if ends_by_request {
         ask_to_end(engine, &*site, id);
     }
-    // The thread that runs the attempt notices that the program has ended, and reports the end.
+    // The end of the program is not reported here. The thread that runs the attempt notices the end
+    // and reports it.
     if end_program_and_commands(engine, &*site, id) {
         report_effect(engine, key, Command::ReportPerformed);
     }

@@ -56,7 +56,7 @@ struct TrialMember {
 }
 
 /// A trial: landings that are merged together on top of the trunk and checked before the trunk
-/// moves. The trial belongs to its last landing.
+/// moves. A trial is run for its last landing. The landings before it are ahead of it in the queue.
 struct TrialBatch {
     members: Vec<TrialMember>,
     project: Arc<Project>,
@@ -281,9 +281,9 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
         });
     }
     failpoint::hit("trial.merged");
-    // Conflicts are resolved by file ownership for the first landing only, and a fix-up (an attempt
-    // that repairs the landing) starts only for a landing that is alone in its trial (a merge that
-    // is tested before the trunk moves).
+    // Conflicts are resolved by file ownership for the first landing only. A fix-up (an attempt
+    // that repairs the landing) starts only for a landing that is alone in its trial, the merge
+    // that is tested before the trunk moves.
     let settled = if batch.members.len() == 1 {
         settled
     } else {
@@ -318,7 +318,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
 }
 
 /// Returns whether the last landing of a trial (a merge that is tested before the trunk moves)
-/// keeps its own commits on the trunk, so that each of these commits must pass the checks.
+/// keeps its own commits on the trunk. In that case each of these commits must pass the checks.
 fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     let settings = &batch.project.settings.landing;
     let Some(last) = batch.members.last().map(|member| &member.landing) else {
@@ -502,7 +502,8 @@ fn merge_members(
     }
 }
 
-/// Returns the work of a landing with the authorship of the commit that the landing makes.
+/// Returns the commit with a landing's work, together with the author and the message of the commit
+/// that the landing makes on the trunk.
 fn authored_change(batch: &TrialBatch, member: &TrialMember) -> AuthoredChange {
     AuthoredChange {
         commit: member.landing.submission.commit.clone(),

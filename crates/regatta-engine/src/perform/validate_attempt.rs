@@ -1,6 +1,6 @@
 //! Checks the work of an attempt: captures its files in a commit, compares them with the task's
-//! file patterns, runs the checks and the ratchet (a command that must accept the work), and
-//! reports a verdict with all findings.
+//! file patterns, and runs the checks. Then runs the ratchet (a command that must accept the work),
+//! and reports a verdict with all findings.
 //!
 //! `regatta_core::attempt` decides the consequences of a verdict.
 
@@ -153,8 +153,8 @@ fn validate_work(
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if !task.purpose.has_contract() {
-        // A task without a manifest, such as a task that answers a question, has no files that a
-        // change could be outside of.
+        // A task of this kind, such as a task that answers a question, has no manifest (the files
+        // that it may change). So no change counts as outside the manifest.
         findings.outside_manifest.clear();
     }
     if !findings.outside_manifest.is_empty()
@@ -573,8 +573,9 @@ fn leftover_conflict_markers(
     Ok(None)
 }
 
-/// Adds the agent's result, and everything that it reported during its work, to `findings`. Returns
-/// the status and the explanation from the agent's result file, or `None` without a result file.
+/// Adds the agent's result, and everything that the agent reported during its work, to `findings`.
+/// Returns the status and the explanation from the agent's result file, or `None` without a result
+/// file.
 fn apply_report(
     engine: &Engine,
     context: &AttemptContext,
@@ -630,7 +631,8 @@ fn apply_report(
     status
 }
 
-/// Returns an agent's explanation, or a placeholder if the explanation is empty.
+/// Returns `detail`, an agent's explanation of its result, or a placeholder if the explanation is
+/// empty.
 fn detail_or_placeholder(detail: &str) -> &str {
     if detail.trim().is_empty() {
         "it does not say why"
@@ -666,7 +668,8 @@ fn misnamed_test(
     if suspects.is_empty() {
         return Ok(None);
     }
-    // Only the names of new files are checked.
+    // Only the names of new files are checked, so find out which of these files are new. The lines
+    // that they add are not needed.
     let changes = engine
         .shared
         .git

@@ -11,37 +11,41 @@ use regatta_core::ids::{AgentName, AttemptId, ProjectName};
 /// Everything that is needed to start the program of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramLaunch {
-    /// The attempt for which the program runs. At most one program is ever started for an attempt.
+    /// The attempt for which the agent's program runs. At most one program is ever started for an
+    /// attempt.
     pub attempt: AttemptId,
-    /// The agent in whose name the program runs. The program gets a home directory of this agent.
+    /// The agent in whose name the program runs. This program gets a home directory of this agent.
     pub agent: AgentName,
-    /// The program's command line and the way in which Regatta talks to it. `{prompt}` in an
-    /// argument is replaced by the prompt.
+    /// The command line of the agent's program and the way in which Regatta talks to it. `{prompt}`
+    /// in an argument is replaced by the prompt.
     pub runtime: Runtime,
-    /// The agent's settings for the program and its sandbox.
+    /// The agent's settings for its program and for the program's sandbox.
     pub profile: Profile,
-    /// The program's own id of the session to continue. `None` starts a new session.
+    /// The id of the session to continue, as the agent's program names that session. `None` starts
+    /// a new session.
     pub resume: Option<String>,
-    /// The server whose tools the program can call, or `None` if this daemon has no such server.
+    /// The server whose tools the agent's program can call, or `None` if this daemon has no such
+    /// server.
     pub mcp: Option<McpServer>,
     /// The tokens and cost that were already recorded for the session in `resume`, so that they are
     /// not counted twice.
     #[serde(rename = "used")]
     pub recorded_usage: Usage,
-    /// The program's working directory, which is the attempt's workspace.
+    /// The working directory of the agent's program, which is the attempt's workspace.
     pub workspace: PathBuf,
     /// A directory outside the workspace from which git must be able to read objects. `None` if
     /// there is no such directory.
     pub objects: Option<PathBuf>,
-    /// Directories that the sandbox hides from the program, such as the user's own repository.
+    /// Directories that the sandbox hides from the agent's program, such as the user's own
+    /// repository.
     pub hidden: Vec<PathBuf>,
-    /// The text of the prompt. The program gets this text on its standard input and in the file
-    /// that `REGATTA_PROMPT_FILE` names.
+    /// The text of the prompt. The agent's program gets this text on its standard input and in the
+    /// file that `REGATTA_PROMPT_FILE` names.
     pub prompt: String,
     /// The steps that the built-in scripted agent follows, as a JSON array, if the task has such
-    /// steps. The program reads them from the file that `REGATTA_SCRIPT_FILE` names.
+    /// steps. The agent's program reads them from the file that `REGATTA_SCRIPT_FILE` names.
     pub script: Option<String>,
-    /// Environment variables that the program gets in addition to the few variables that it
+    /// Environment variables that the agent's program gets in addition to the few variables that it
     /// inherits.
     pub env: Vec<(String, String)>,
 }
@@ -49,13 +53,14 @@ pub struct ProgramLaunch {
 /// Facts about a program that has just been started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StartOutcome {
-    /// A sentence that describes the program's sandbox, or `None` if the program has no sandbox.
+    /// A sentence that describes the sandbox of the agent's program, or `None` if the program has
+    /// no sandbox.
     pub sandbox: Option<String>,
-    /// Warnings for people about the way the program was started.
+    /// Warnings for people about the way in which the agent's program was started.
     pub warnings: Vec<String>,
 }
 
-/// The address of the server whose tools the program can call, and the access token for that
+/// The address of the server whose tools an agent's program can call, and the access token for that
 /// server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct McpServer {
@@ -64,25 +69,25 @@ pub struct McpServer {
     pub token: String,
 }
 
-/// The complete input that a running program should have received by now. The driver (the code that
-/// talks to the program) sends only the part that it has not sent yet, so no input is sent twice,
-/// even after a restart of the daemon.
+/// The complete input that the program of an agent should have received by now. The driver (the
+/// code that talks to the program) sends only the part that it has not sent yet, so no input is
+/// sent twice, even after a restart of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SessionInput {
     /// All prompts in order, where the first prompt describes the task. Each further prompt is sent
-    /// when the program has finished its turn on the previous prompt.
+    /// when the agent's program has finished its turn on the previous prompt.
     pub prompts: Vec<String>,
-    /// The answers to the program's questions and permission requests, each with the program's own
-    /// id of the request.
+    /// The answers to the questions and permission requests of the agent's program, each with the
+    /// program's own id of the request.
     pub answers: Vec<(String, RequestAnswer)>,
-    /// The number of requests to cancel the program's current turn, counted since the program
-    /// started.
+    /// The number of requests to cancel the current turn of the agent's program, counted since the
+    /// program started.
     pub cancels: u32,
     /// If true, no prompt is sent for now, even if some have not been sent.
     #[serde(rename = "hold")]
     pub should_hold_prompts: bool,
-    /// If true, no further input will come. The driver (the code that talks to the program) closes
-    /// the program's input when the current turn has ended.
+    /// If true, the agent's program gets no further input. The driver (the code that talks to the
+    /// program) closes the program's input when the current turn has ended.
     #[serde(rename = "end")]
     pub should_close_input: bool,
 }
@@ -92,12 +97,13 @@ pub struct SessionInput {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DriverVerdict {
     pub exit: Exit,
-    /// The kind of failure, or `None` if the program's output shows that it did its work.
+    /// The kind of failure, or `None` if the output of the agent's program shows that the program
+    /// did its work.
     pub class: Option<FailureClass>,
-    /// A few lines: the last output of the program, or a description of the failure.
+    /// A few lines: the last output of the agent's program, or a description of its failure.
     pub detail: String,
-    /// The tokens and cost of each of the program's sessions, by the program's own session id. The
-    /// numbers count from the beginning of the session.
+    /// The tokens and cost of each session of the agent's program, by the program's own session id.
+    /// The numbers count from the beginning of the session.
     pub usage: Vec<(Option<String>, Usage)>,
 }
 
@@ -106,15 +112,15 @@ pub struct DriverVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalStream {
-    /// A line that was sent to the program. When the program's input is closed, an `InEnd` record
-    /// follows.
+    /// A line that was sent to the agent's program. When the program's input is closed, an `InEnd`
+    /// record follows.
     In,
-    /// The program's input was closed at this point.
+    /// The input of the agent's program was closed at this point of the journal.
     InEnd,
     Out,
     Err,
-    /// A note of the shim (the process that supervises the program), for example that output was
-    /// cut here.
+    /// A note of the shim (the process that supervises the agent's program), for example that
+    /// output was cut at this point.
     Mark,
 }
 
@@ -123,7 +129,7 @@ pub enum JournalStream {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
     /// The number of the record in the attempt's journal (the file that records everything that
-    /// goes in and out of the program). Numbers begin at 1 and have no gaps.
+    /// goes in and out of the agent's program). Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
     /// The time at which the shim (the supervising process) wrote the record, in milliseconds since
@@ -137,8 +143,8 @@ pub struct JournalRecord {
 }
 
 /// One record of an attempt's journal (the file with everything that goes in and out of its
-/// program) as people read it, with the events that the driver (the code that understands the
-/// program's output) found in the record.
+/// program) as people read it. The events are those that the driver, the code that understands the
+/// program's output, found in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,
@@ -148,22 +154,22 @@ pub struct TranscriptLine {
 /// Receives the events of an attempt's program and supplies its input. The thread that reads the
 /// program's output calls these methods.
 pub trait SessionSink {
-    /// Receives an event of the program with the number of the output record that contains it.
-    /// After a restart all events come again from the beginning, and the receiver ignores the
+    /// Receives an event of the agent's program with the number of the output record that contains
+    /// it. After a restart all events come again from the beginning, and the receiver ignores the
     /// events whose number it has already received.
     fn on_event(&self, position: u64, event: AgentEvent);
-    /// Receives the time for which the program has been without output, or `None` when the program
-    /// produces output again.
+    /// Receives the time for which the agent's program has been without output, or `None` when the
+    /// program produces output again.
     fn on_silence(&self, since: Option<Duration>);
-    /// Returns all input that the program should have received by now.
+    /// Returns all input that the agent's program should have received by now.
     fn desired_input(&self) -> SessionInput;
     /// Returns how long a program must be without output before [`SessionSink::on_silence`] is
     /// called.
     fn silence_threshold(&self) -> Duration {
         Duration::from_secs(15 * 60)
     }
-    /// Returns whether to go on reading the program's output. If `false`, the caller stops reading,
-    /// and the program continues by itself.
+    /// Returns whether to go on reading the output of the agent's program. If `false`, the caller
+    /// stops reading, and the program continues by itself.
     fn should_continue(&self) -> bool;
 }
 
@@ -180,7 +186,7 @@ pub struct ProcessIdentity {
     pub boot_id: String,
 }
 
-/// The way in which a program ended.
+/// The way in which a program ended: an agent's program, or the command of a check.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     /// The program exited by itself with this exit code.
@@ -199,7 +205,7 @@ pub enum Exit {
 pub enum ProcessState {
     /// No program was ever started for this attempt.
     NotStarted,
-    /// The process that supervises the program is alive.
+    /// The process that supervises the attempt's program is alive.
     Running(ProcessIdentity),
     /// The program has ended. The value says how the program ended.
     Exited(Exit),
@@ -210,19 +216,19 @@ pub enum ProcessState {
 pub struct CheckCommand {
     /// The user's shell command line, which `sh -c` runs.
     pub command: String,
-    /// The directory in which the command runs.
+    /// The directory in which the check's command runs.
     pub dir: PathBuf,
-    /// Environment variables that the command gets in addition to the few variables that it
+    /// Environment variables that the check's command gets in addition to the few variables that it
     /// inherits.
     pub env: Vec<(String, String)>,
-    /// The time after which the command is stopped.
+    /// The time after which the check's command is stopped.
     pub timeout: Duration,
     /// The name of a command that must run at most once, even across restarts of the daemon. Such a
     /// command outlives the daemon. A second check with the same name waits for the running command
     /// or reads how the command ended. The name has letters, digits, `-`, `_` and `.`. `None` runs
     /// the command each time.
     pub once_name: Option<String>,
-    /// The sandbox in which the command runs, or `None` for no sandbox.
+    /// The sandbox in which the check's command runs, or `None` for no sandbox.
     pub sandbox: Option<CommandSandbox>,
 }
 
@@ -230,7 +236,8 @@ pub struct CheckCommand {
 /// wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSandbox {
-    /// The project of the command. All sandboxed commands of a project share one home directory.
+    /// The project for which the sandboxed command runs. All sandboxed commands of a project share
+    /// one home directory.
     pub project: ProjectName,
     /// The requested level. If `None`, the level is `workspace` where the machine supports
     /// sandboxes.
@@ -238,22 +245,23 @@ pub struct CommandSandbox {
     /// A directory outside the working directory from which git must be able to read objects.
     /// `None` if there is no such directory.
     pub objects: Option<PathBuf>,
-    /// Directories that the sandbox hides from the command, such as the user's own repository.
+    /// Directories that the sandbox hides from the user's command, such as the user's own
+    /// repository.
     pub hidden: Vec<PathBuf>,
 }
 
 /// The result of running a check's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// The way in which the command ended.
+    /// The way in which the check's command ended.
     pub exit: Exit,
-    /// True if the command was stopped because it reached its time limit.
+    /// True if the check's command was stopped because it reached its time limit.
     pub has_timed_out: bool,
-    /// The beginning and the end of the command's output (both streams), at most 16 KiB of valid
-    /// UTF-8.
+    /// The beginning and the end of the output of the check's command (both streams), at most 16
+    /// KiB of valid UTF-8.
     pub output: String,
-    /// A sentence that describes the sandbox in which the command ran, or `None` if the command ran
-    /// without a sandbox.
+    /// A sentence that describes the sandbox in which the check's command ran, or `None` if the
+    /// command ran without a sandbox.
     pub sandbox: Option<String>,
 }
 
@@ -273,50 +281,50 @@ pub struct AgentSpec {
     /// usual preset.
     pub backend: Option<String>,
     pub is_fast_mode: bool,
-    /// The model that the program should use. `None` leaves the choice to the program.
+    /// The model that the agent's program should use. `None` leaves the choice to the program.
     pub model: Option<String>,
-    /// The environment variables that the program gets. Some programs read the names of their
-    /// models from such variables.
+    /// The environment variables that the agent's program gets. Some programs read the names of
+    /// their models from such variables.
     pub env: Vec<(String, String)>,
-    /// The names of the secrets that the program gets.
+    /// The names of the secrets that the agent's program gets.
     pub keys: Vec<String>,
 }
 
 /// The kind of problem that prevents a program from being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchProblem {
-    /// The program is not installed on this machine.
+    /// The agent's program is not installed on this machine.
     ProgramMissing,
-    /// The program has no credentials: its user is not signed in, or a key is missing.
+    /// The agent's program has no credentials: its user is not signed in, or a key is missing.
     NotSignedIn,
 }
 
 /// The facts about the program of an agent that somebody wants to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedAgent {
-    /// The program's command line and the way in which Regatta talks to it. `None` if the command
-    /// line cannot be determined.
+    /// The command line of the agent's program and the way in which Regatta talks to it. `None` if
+    /// the command line cannot be determined.
     pub runtime: Option<Runtime>,
-    /// The name of the preset (named default settings) that was chosen for the program.
+    /// The name of the preset (named default settings) that was chosen for the agent's program.
     pub backend: Option<String>,
     pub program: Option<PathBuf>,
     pub version: Option<String>,
-    /// A description of how the program is signed in, or `None` if no sign-in was found.
+    /// A description of how the agent's program is signed in, or `None` if no sign-in was found.
     pub sign_in: Option<String>,
-    /// The names of the environment variables on this machine from which the program can take a
-    /// key.
+    /// The names of the environment variables on this machine from which the agent's program can
+    /// take an API key.
     pub keys: Vec<String>,
-    /// The files in the home directory that hold the sign-in of the program's user.
+    /// The files in the home directory that hold the sign-in for the agent's program.
     pub files: Vec<String>,
-    /// True if the program has the fast mode that was requested. `None` if fast mode was not
-    /// requested.
+    /// True if the agent's program has the fast mode that was requested. `None` if fast mode was
+    /// not requested.
     pub fast_mode: Option<bool>,
-    /// The models that the program offers. `None` if the program cannot list them without starting
-    /// a session.
+    /// The models that the agent's program offers. `None` if the program cannot list them without
+    /// starting a session.
     pub models: Option<Vec<String>>,
-    /// Notes about the program for people.
+    /// Notes about the agent's program that people may see.
     pub notes: Vec<String>,
-    /// The reason why the program cannot be started, or `None` if the program can be started.
+    /// The reason why the agent's program cannot be started, or `None` if it can be started.
     pub problem: Option<(LaunchProblem, AgentError)>,
 }
 
@@ -326,7 +334,7 @@ pub struct ResolvedAgent {
 pub struct AgentError {
     /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }
 
@@ -393,11 +401,11 @@ pub trait Agents: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running call of [`Agents::attend`] for the attempt check at once whether `sink`
-    /// has new input for the program.
+    /// Notifies the [`Agents::attend`] call that runs for the attempt, so that it asks its `sink`
+    /// for new input at once.
     fn refresh_input(&self, attempt: AttemptId);
     /// Stops all processes of the attempt: sends SIGTERM, and SIGKILL after `grace`. Returns only
-    /// when no process is left, and says how the program ended.
+    /// when no process is left, and says how the attempt's program ended.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Runs a check until it ends. Stops all processes of the check when the time limit is reached.
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
@@ -449,8 +457,8 @@ pub trait Agents: Send + Sync {
         from: u64,
         limit: usize,
     ) -> Result<Vec<TranscriptLine>, AgentError>;
-    /// Returns the last part of the program's output, at most `bytes` bytes, to explain to people
-    /// how the program ended.
+    /// Returns the last part of the output of the attempt's program, at most `bytes` bytes, to
+    /// explain to people how the program ended.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
     /// Returns the time at which the attempt's program last sent or received something, in
     /// milliseconds since 1970, or `None` if nothing was recorded. People can tell from this time
@@ -459,9 +467,9 @@ pub trait Agents: Send + Sync {
     /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
     /// Returns the raw records of the attempt's journal (the file that records everything that goes
-    /// in and out of the program). Begins with the record number `from`; the first record has
-    /// number 1. Returns at most `limit` records and at most about 4 MiB, but at least one record
-    /// if one exists. Continuing where the last call ended is cheap.
+    /// in and out of the attempt's program). Begins with the record number `from`; the first record
+    /// has number 1. Returns at most `limit` records and at most about 4 MiB, but at least one
+    /// record if one exists. Continuing where the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,

@@ -13,7 +13,7 @@ pub use parts::*;
 pub use transport::{GitHttpRequest, GitRemote, GitService, PeerStreams, attempt_of_keep_ref};
 pub use types::*;
 
-/// Every part of the interface, for code that calls a concrete adapter instead of `dyn Git`.
+/// Every part of the git interface, for code that calls a concrete adapter instead of `dyn Git`.
 pub mod parts {
     pub use super::commits::{CaptureGit, CommitGit, KeptWorkGit, MergeGit, StagingGit};
     pub use super::transport::{MirrorGit, ServeGit};
@@ -142,12 +142,12 @@ pub struct GitError {
     pub code: &'static str,
     /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }
 
-/// The whole interface of the engine to git. Functions that need only one duty take the trait of
-/// that duty.
+/// The whole interface of the engine to git. A function that needs only one part takes the trait of
+/// that part.
 ///
 /// Every method may be called again with the same arguments after a crash. The second call then
 /// finishes the work of the first call, or gives the same outcome again.
@@ -155,18 +155,18 @@ pub trait Git: SiteGit + UserRepoGit + DiskGit + CollisionGit + MergeGit + Stagi
 
 impl<T> Git for T where T: SiteGit + UserRepoGit + DiskGit + CollisionGit + MergeGit + StagingGit {}
 
-/// The parts of the interface that the machine of an attempt needs.
+/// The parts of the git interface that the machine of an attempt needs.
 pub trait SiteGit: WorkspaceGit + FixupGit + CaptureGit + KeptWorkGit + StorageGit {}
 
 impl<T: WorkspaceGit + FixupGit + CaptureGit + KeptWorkGit + StorageGit> SiteGit for T {}
 
-/// The parts of the interface that concern the user's repository and its trunk.
+/// The parts of the git interface that concern the user's repository and its trunk.
 pub trait UserRepoGit: CheckoutGit + TrunkGit + TrunkMoveGit + RemoteGit + CommitGit {}
 
 impl<T: CheckoutGit + TrunkGit + TrunkMoveGit + RemoteGit + CommitGit> UserRepoGit for T {}
 
-/// The parts of the interface that a runner needs (a process that executes attempts on another
-/// machine).
+/// The parts of the git interface that a runner (a process that executes attempts on another
+/// machine) needs.
 pub trait RunnerGit: SiteGit + MirrorGit {}
 
 impl<T: SiteGit + MirrorGit> RunnerGit for T {}

@@ -99,7 +99,7 @@ impl From<GitError> for SiteError {
 /// A machine on which attempts work. Every call can be repeated, and repeating a call leads to the
 /// same state.
 pub trait Site: Send + Sync {
-    /// Returns those of the given port numbers on which a program of the machine listens.
+    /// Returns the numbers in `ports` on which a program of the machine already listens.
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
     /// Prepares the attempt's workspace: checks the files out, copies the project's untracked files
     /// and runs the setup commands.
@@ -122,11 +122,11 @@ pub trait Site: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running call of [`Site::attend`] for the attempt check at once whether `sink` has
-    /// new input for the program.
+    /// Notifies the [`Site::attend`] call that runs for the attempt, so that it asks its `sink` for
+    /// new input at once.
     fn refresh_input(&self, attempt: AttemptId);
     /// Stops all processes of the attempt. Returns only when no process is left, and says how the
-    /// program ended.
+    /// attempt's program ended.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Reads the files in which the attempt's agent reported on its work.
     fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String>;

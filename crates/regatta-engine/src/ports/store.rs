@@ -33,13 +33,14 @@ pub struct StoreBatch {
     /// The new events in order. Their revisions (event numbers) follow `base_revision` without
     /// gaps.
     pub events: Vec<Recorded>,
-    /// The rows that the batch changes. `None` means that the row is deleted.
+    /// The stored rows that the batch changes. `None` in place of a row means that the batch
+    /// deletes the row.
     pub rows: Rows,
-    /// The effects (outside actions such as starting a program) to add to the outbox (the stored
-    /// list of uncompleted effects).
+    /// The effects (outside actions such as starting a program) to add to the outbox, the stored
+    /// list of uncompleted effects.
     pub effects: Vec<(EffectKey, Effect)>,
-    /// The keys of completed effects (outside actions such as starting a program), which are
-    /// removed from the outbox (the stored list of uncompleted effects).
+    /// The keys of completed effects (outside actions such as starting a program). The store
+    /// removes these effects from the outbox, the stored list of uncompleted effects.
     pub completed_effects: Vec<EffectKey>,
 }
 
@@ -253,6 +254,6 @@ pub struct StoreError {
     pub code: &'static str,
     /// A sentence about what happened and why, without a full stop at the end.
     pub message: String,
-    /// The next step for the person, for example a command.
+    /// What the person can do next, for example run a command.
     pub hint: String,
 }

@@ -29,8 +29,8 @@ pub(crate) struct CheckDir<'a> {
     /// Environment variables in addition to the variables that name the task, such as the network
     /// ports that the attempt may use.
     pub(crate) env: Vec<(String, String)>,
-    /// A function that returns whether the result is still wanted. `None` means that the result is
-    /// always wanted.
+    /// A function that returns whether the result of the checks is still wanted. `None` means that
+    /// the result is always wanted.
     pub(crate) is_wanted: Option<&'a dyn Fn() -> bool>,
     /// The entry in the list of running commands that shows people which command runs.
     pub(crate) entry: Option<&'a CommandEntry<'a>>,
@@ -139,8 +139,8 @@ pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
     })
 }
 
-/// Returns a sentence about a check that says nothing about the work, because this machine lacks a
-/// command that the check needs. The sentence ends with what a person can do.
+/// Returns a sentence about the check that could not run because this machine lacks a command. The
+/// sentence ends with what a person can do. Returns `None` if there is no such check.
 pub(crate) fn unrunnable_check(evidence: &[CheckEvidence]) -> Option<String> {
     let failed = evidence.iter().find(|check| !check.passed)?;
     let name = failed.missing_command.as_ref()?;
@@ -151,7 +151,8 @@ pub(crate) fn unrunnable_check(evidence: &[CheckEvidence]) -> Option<String> {
     ))
 }
 
-/// Returns the command because of which a check could not run on this machine.
+/// Returns the name of the command that this machine lacks, if the check could not run because of
+/// that.
 fn missing_command(check: &str, result: &CheckResult) -> Option<String> {
     match result.exit {
         Exit::Code(code) if !result.has_timed_out => {

@@ -77,8 +77,8 @@ impl GitProcess {
         }
         errors::not_started(self.operation, cause)
     }
-    /// Sends a query to the process. The caller must have read the whole answer to the previous
-    /// query.
+    /// Sends a query to the running git process. The caller must have read the whole answer to the
+    /// previous query.
     pub(crate) fn send(&mut self, query: &[u8]) -> Result<(), GitError> {
         let Some(stdin) = &mut self.stdin else {
             return Err(errors::unexpected(self.operation));
@@ -88,7 +88,7 @@ impl GitProcess {
             .and_then(|()| stdin.flush())
             .map_err(|cause| self.read_failure(&cause))
     }
-    /// Reads the next line of the process's output, without the newline.
+    /// Reads the next line of the git process's output, without the newline.
     pub(crate) fn read_line(&mut self) -> Result<String, GitError> {
         let mut line = Vec::new();
         self.stdout
@@ -101,7 +101,7 @@ impl GitProcess {
             _ => Err(errors::unexpected(self.operation)),
         }
     }
-    /// Reads the next `size` bytes of the process's output.
+    /// Reads the next `size` bytes of the git process's output.
     pub(crate) fn read_bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
         if size > MAX_STDOUT_BYTES {
             return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));

@@ -1,4 +1,4 @@
-//! Finds workspaces that conflict with each other or with the trunk.
+//! Finds the workspaces in the fake git that conflict with each other or with the trunk.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! The fake's commits of agents' work, merges and staging directories.
+//! Implements for the fake git the parts of the git interface about commits of agents' work, merges
+//! and staging directories.
 
 use super::*;
 

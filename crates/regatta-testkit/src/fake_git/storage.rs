@@ -1,4 +1,5 @@
-//! The fake's workspaces, fix-ups and stored work.
+//! Implements for the fake git the parts of the git interface about workspaces, fix-ups and stored
+//! work.
 
 use super::*;
 

@@ -1,4 +1,5 @@
-//! The fake's trunk, its checkout and its remotes.
+//! Implements for the fake git the parts of the git interface about the user's checkout, the trunk
+//! and its remotes.
 
 use super::*;
 

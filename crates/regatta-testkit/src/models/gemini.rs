@@ -138,7 +138,8 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         events.push(answer_json(answer, vec![json!({"text": piece})], false));
     }
     // Tool calls are sent whole, as parts of the last event. Without tool calls, the last event
-    // still needs a part, because the program treats an event without parts as a broken stream.
+    // still needs a part, because the agent's program treats an event without parts as a broken
+    // stream.
     let calls = call_parts(answer);
     if !calls.is_empty() {
         events.push(answer_json(answer, calls, false));

@@ -14,7 +14,7 @@ pub enum ModelApi {
     Gemini,
 }
 
-/// A request for an answer of the model, independent of the API.
+/// A program's request for an answer of the model, in a form that is the same for all model APIs.
 #[derive(Clone, Debug)]
 pub(super) struct ModelRequest {
     pub(super) api: ModelApi,
@@ -22,11 +22,11 @@ pub(super) struct ModelRequest {
     pub(super) is_streamed: bool,
     pub(super) tools: Vec<OfferedTool>,
     pub(super) conversation: Vec<ConversationEntry>,
-    /// The JSON Schema that the answer must satisfy, if the program asks for JSON.
+    /// The JSON Schema that the answer must satisfy, if the agent's program asks for JSON.
     pub(super) schema: Option<Value>,
 }
 
-/// A tool that the program offers to the model.
+/// A tool that the agent's program offers to the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedTool {
     pub(super) name: String,
@@ -55,7 +55,7 @@ pub(super) struct ConversationEntry {
     pub(super) text: String,
 }
 
-/// The record of a request, for tests.
+/// The record of one request to the model server, which a test can read.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
     /// The number of the request since the start of the server, counting from 1.
@@ -70,11 +70,11 @@ pub struct RequestRecord {
     /// model for an answer, but for example for a list of models.
     pub api: Option<ModelApi>,
     pub model: String,
-    /// True if the program asked for a faster answer at a higher price.
+    /// True if the agent's program asked for a faster answer at a higher price.
     pub is_fast: bool,
-    /// The names of the tools that the program offered to the model.
+    /// The names of the tools that the agent's program offered to the model.
     pub tools: Vec<String>,
-    /// The number of entries in the conversation that the request contains.
+    /// The number of entries in the conversation that the program sent with the request.
     pub entry_count: usize,
     /// The latest text of the user in the conversation.
     pub last_user_text: String,
@@ -83,14 +83,15 @@ pub struct RequestRecord {
     pub user_texts: Vec<String>,
     /// The results of the tools that the model called in its latest answer.
     pub tool_results: Vec<String>,
-    /// True if this is a side request of the program: for a title, a suggestion or a summary.
+    /// True if this is a side request of the agent's program: for a title, a suggestion or a
+    /// summary.
     pub is_side_request: bool,
     /// The marker (name) of the script that answered the request, and the position of the used turn
     /// in the script, counting from 0.
     pub story: Option<(String, usize)>,
-    /// The names of the tools that the answer calls, as the program names them.
+    /// The names of the tools that the answer calls, as the agent's program names them.
     pub called_tools: Vec<String>,
-    /// The HTTP status of the answer.
+    /// The HTTP status with which the server answered the request.
     pub status: u16,
     /// The way in which the answer ended. `None` while the answer is being sent.
     pub outcome: Option<AnswerEnd>,
@@ -103,7 +104,7 @@ pub enum AnswerEnd {
     Complete,
     /// The server closed the connection in the middle of the answer, as the script demands.
     CutOff,
-    /// The program closed the connection before the answer was complete.
+    /// The agent's program closed the connection before the answer was complete.
     ClientHungUp,
 }
 
@@ -140,8 +141,8 @@ impl ModelRequest {
             .collect()
     }
 
-    /// Returns whether this is a side request of the program (for a title, a suggestion or a
-    /// summary), which must not use up a turn of the script.
+    /// Returns whether this is a side request of the agent's program (for a title, a suggestion or
+    /// a summary), which must not use up a turn of the script.
     ///
     /// A request that offers no tools is a side request. A special case is Claude's ACP adapter,
     /// which asks for a suggestion of the next prompt with the same tools and conversation as for

@@ -44,8 +44,8 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         entries.push(ConversationEntry { role, text });
     }
     let mut tools = vec![];
-    // If the program let the model search for tools, the tools that were found count as offered
-    // from then on.
+    // If the agent's program let the model search for tools, the tools that were found count as
+    // offered from then on.
     let found = body["input"]
         .as_array()
         .into_iter()

@@ -136,27 +136,28 @@ impl ModelTurn {
     }
 }
 
-/// The purpose of a tool call, such as writing a file. The server finds the program's tool for that
-/// purpose.
+/// The purpose of a scripted tool call, such as writing a file. The server finds the tool of the
+/// agent's program for that purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelAction {
-    /// The tool call creates or overwrites a file. The path is relative to the program's working
-    /// directory.
+    /// The tool call creates or overwrites a file. The path is relative to the working directory of
+    /// the agent's program.
     WriteFile { path: String, content: String },
     /// The tool call runs a command line.
     RunCommand { command: String },
     /// The tool call reads a file.
     ReadFile { path: String },
     /// The tool call searches for a tool, for programs such as Codex that offer a search instead of
-    /// all their tools. Use this action in a turn of its own, because the program can call the
-    /// tools that it finds only in a later turn.
+    /// all their tools. Use this action in a turn of its own, because the agent's program can call
+    /// the tools that it finds only in a later turn.
     FindTool { tool: String },
     /// The tool call uses the tool with this name, or a tool whose name ends in `_` and this name.
     /// Programs give such longer names to the tools of MCP servers.
     CallTool { tool: String, input: Value },
 }
 
-/// The numbers of tokens that an answer reports. The three kinds of input do not overlap.
+/// The numbers of tokens that a scripted answer of the model reports. The three kinds of input do
+/// not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelUsage {
     /// Input tokens that were not cached.
@@ -192,7 +193,7 @@ impl Default for ModelUsage {
     }
 }
 
-/// The way in which an answer is sent to the program.
+/// The way in which the server sends an answer to the agent's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPace {
     /// The server sends the whole answer at once.
@@ -203,8 +204,8 @@ pub enum AnswerPace {
     /// The server sends the first half of the answer and then closes the connection.
     CutOff,
     /// The server sends the first half of the answer, waits until the test opens this gate with
-    /// [`release`](super::ModelServer::release), and then sends the rest. The program may close the
-    /// connection in the meantime.
+    /// [`release`](super::ModelServer::release), and then sends the rest. The agent's program may
+    /// close the connection in the meantime.
     Hang { gate: String },
 }
 
@@ -213,10 +214,11 @@ pub enum AnswerPace {
 pub enum ModelFailure {
     /// HTTP status 401: the API key is wrong.
     Auth,
-    /// HTTP status 429: the program sends too many requests. The program may try again after this
-    /// time.
+    /// HTTP status 429: the agent's program sends too many requests. The program may try again
+    /// after this time.
     RateLimited { resets_after: Duration },
-    /// HTTP status 429: the account's quota is used up. The program may try again after this time.
+    /// HTTP status 429: the account's quota is used up. The agent's program may try again after
+    /// this time.
     QuotaExhausted { resets_after: Duration },
     /// HTTP status 400: the conversation is too long for the model's context.
     ContextFull,

@@ -41,8 +41,8 @@ struct State {
     released_gates: BTreeSet<String>,
     connections: BTreeMap<u64, TcpStream>,
     is_closing: bool,
-    /// Errors that no test expects: a script wants a tool that the program does not offer, or a
-    /// request cannot be read.
+    /// Errors that no test expects: a script wants a tool that the agent's program does not offer,
+    /// or a request cannot be read.
     errors: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ struct ScriptProgress {
     first_request_at: Option<Instant>,
 }
 
-/// An answer of the model, before it is formatted for an API.
+/// An answer of the model, before it is formatted for one of the APIs.
 pub(super) struct ModelAnswer {
     pub(super) id: String,
     pub(super) model: String,
@@ -161,8 +161,8 @@ impl ModelServer {
         requests
     }
 
-    /// Returns the errors that no test expects: a script wanted a tool that the program did not
-    /// offer, or a request could not be read.
+    /// Returns the errors that no test expects: a script wanted a tool that the agent's program did
+    /// not offer, or a request could not be read.
     pub fn errors(&self) -> Vec<String> {
         self.inner.lock().errors.clone()
     }
@@ -569,7 +569,7 @@ impl Exchange<'_> {
     }
 
     /// If `pace` names a gate, waits until the test opens this gate. Returns `Some` if the answer
-    /// must end here, because the program closed the connection or the server ends.
+    /// must end here, because the agent's program closed the connection or the server ends.
     fn wait_at_gate(&self, pace: &AnswerPace) -> io::Result<Option<AnswerEnd>> {
         match pace {
             AnswerPace::Hang { gate } => self.wait(MAX_ANSWER_TIME, Some(gate)),
@@ -577,8 +577,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Waits for `time`, or until the test opens the gate. Returns `Some` if the program closes the
-    /// connection or the server ends in the meantime.
+    /// Waits for `time`, or until the test opens the gate. Returns `Some` if the agent's program
+    /// closes the connection or the server ends in the meantime.
     fn wait(&self, time: Duration, gate: Option<&str>) -> io::Result<Option<AnswerEnd>> {
         let deadline = Instant::now() + time;
         let mut state = self.inner.lock();
@@ -593,8 +593,8 @@ impl Exchange<'_> {
             if remaining.is_zero() {
                 return Ok(None);
             }
-            // Nothing wakes this thread when the program closes the connection, so check the
-            // connection every 50 ms.
+            // Nothing wakes this thread when the agent's program closes the connection, so check
+            // the connection every 50 ms.
             state = self
                 .inner
                 .wait(state, remaining.min(Duration::from_millis(50)));

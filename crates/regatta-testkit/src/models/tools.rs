@@ -58,7 +58,8 @@ const PATH_FIELDS: [&str; 5] = ["file_path", "filepath", "path", "absolute_path"
 const CONTENT_FIELDS: [&str; 5] = ["content", "contents", "file_text", "text", "new_str"];
 const COMMAND_FIELDS: [&str; 3] = ["command", "cmd", "script"];
 
-/// Returns the tool call for a scripted action, or an error if the program offers no tool for it.
+/// Returns the tool call for a scripted action, or an error if the agent's program offers no tool
+/// for it.
 pub(super) fn call_for_action(
     asked: &ModelRequest,
     act: &ModelAction,
@@ -98,8 +99,8 @@ pub(super) fn call_for_action(
     })
 }
 
-/// Returns the first of the tools `names` that the program offers. The program's name for the tool
-/// may have the prefix of an extension, as in `developer__shell`.
+/// Returns the first of the tools `names` that the agent's program offers. The program's name for
+/// the tool may have the prefix of an extension, as in `developer__shell`.
 fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedTool> {
     names.iter().find_map(|wanted| {
         asked.tools.iter().find(|offered_tool| {
@@ -181,7 +182,8 @@ fn read_call<'a>(asked: &'a ModelRequest, path: &str) -> Option<(&'a OfferedTool
     Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
 
-/// Sets the field that says which edit to make, if the program has one tool for all kinds of edits.
+/// Sets the field that says which edit to make, if the agent's program has one tool for all kinds
+/// of edits.
 fn set_editor_verb(offer: &OfferedTool, fields: &mut Map<String, Value>, verb: &str) {
     if offer.name.ends_with("text_editor") {
         fields.insert("command".into(), json!(verb));
@@ -240,8 +242,8 @@ fn shell_quote(text: &str) -> String {
 }
 
 /// Returns a path in the form that the tool requires. Some tools demand absolute paths in their
-/// schema. For such a tool, the working directory is read from the program's prompt, which tells
-/// the model the directory.
+/// schema. For such a tool, the working directory is read from the prompt of the agent's program,
+/// which tells the model the directory.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
     let wants_absolute = find_field(offer, &PATH_FIELDS)
         .is_some_and(|(_, schema)| schema.to_string().contains("bsolute"));

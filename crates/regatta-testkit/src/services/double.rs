@@ -22,63 +22,67 @@ use super::rate_limit::{RateRefusal, RateRule, RateTracker, TimeScale};
 /// The way in which an API call fails when a test orders it with [`ServiceDouble::fail_next`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceFault {
-    /// The double does not perform the call, and answers with this HTTP status.
+    /// The double does not perform the API call, and answers with this HTTP status.
     Status(u16),
-    /// The double does not perform the call, and answers with the service's error for "wait this
-    /// many seconds". If the client calls again earlier, that is a violation.
+    /// The double does not perform the API call, and answers with the service's error for "wait
+    /// this many seconds". If the client calls again earlier, that is a violation.
     RetryAfter(f64),
-    /// The double does not perform the call, and closes the connection without an answer.
+    /// The double does not perform the API call, and closes the connection without an answer.
     DropBeforeAnswer,
-    /// The double performs the call and closes the connection without an answer. If the client
+    /// The double performs the API call and closes the connection without an answer. If the client
     /// simply repeats the call, the double performs it twice.
     DropAfterCall,
-    /// The double (the imitated service) waits this long before it performs and answers the call.
+    /// The double (the imitated service) waits this long before it performs and answers the API
+    /// call.
     Delay(Duration),
 }
 
 /// One API call that the double received.
 #[derive(Clone, Debug)]
 pub struct ServiceCall {
-    /// The time when the call arrived, counted from the start of the double.
+    /// The time when the API call arrived, counted from the start of the double.
     pub arrived: Duration,
-    /// The time when the call was answered or its connection was closed, counted from the start of
-    /// the double.
+    /// The time when the API call was answered or its connection was closed, counted from the start
+    /// of the double.
     pub answered: Duration,
-    /// The API operation, with the name that the service gives it.
+    /// The API operation, under the name that the imitated service gives it.
     pub operation: String,
-    /// The app to which the call's credentials belong; empty if the call has no valid credentials.
+    /// The app to which the credentials of the API call belong; empty if the call has no valid
+    /// credentials.
     pub app: String,
     pub input: Value,
     pub status: u16,
     pub answer: Value,
-    /// The service's name for the error with which the call failed. `None` if it succeeded.
+    /// The name that the service gives to the error with which the API call failed. `None` if the
+    /// call succeeded.
     pub error: Option<String>,
     pub fault: Option<ServiceFault>,
 }
 
-/// The kind of rule of the service that a client violated.
+/// The kind of rule of the imitated service that a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ViolationKind {
     /// The client exceeded a rate limit.
     RateLimit,
-    /// The client called again before the end of the wait that an earlier answer had demanded.
+    /// The client called the API again before the end of the wait that an earlier answer had
+    /// demanded.
     TooSoon,
     /// The client acknowledged an event, answered a request or became active too late.
     Late,
-    /// The call's credentials are missing, wrong or expired.
+    /// The credentials of the API call are missing, wrong or expired.
     Auth,
-    /// The operation, object or field of the call does not exist.
+    /// The API call names an operation, object or field that does not exist.
     Unknown,
-    /// A field of the call is missing or has the wrong format.
+    /// A field of the API call is missing or has the wrong format.
     BadField,
-    /// A text or a list in the call is longer than the service allows.
+    /// A text or a list in the API call is longer than the service allows.
     TooLong,
     /// The client wanted to change an object that belongs to somebody else.
     NotOwned,
-    /// The service could not parse the markup of a text.
+    /// A text has markup that the imitated service cannot parse.
     BadMarkup,
-    /// The call is not allowed in the present state, for example because the client stops something
-    /// twice or its app is not in the channel.
+    /// The API call is not allowed in the present state, for example because the client stops
+    /// something twice or its app is not in the channel.
     WrongState,
 }
 
@@ -91,7 +95,7 @@ pub struct Violation {
     pub description: String,
 }
 
-/// The answer to an API call, before it is sent.
+/// The double's answer to an API call, before it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceAnswer {
     pub(crate) status: u16,
@@ -156,9 +160,10 @@ impl ServiceAnswer {
     }
 }
 
-/// The behaviour that all services have in common, although each has its own format.
+/// The state of one imitated service. Through this trait a double gets the answers that have a
+/// different format in each service.
 pub trait ServiceState: Send + 'static {
-    /// Returns the service's answer to a client that must wait this many seconds.
+    /// Returns the answer with which the imitated service makes a client wait this many seconds.
     #[doc(hidden)]
     fn rate_limit_answer(
         operation: &str,
@@ -189,7 +194,7 @@ pub(crate) struct CallRecords {
 }
 
 impl CallRecords {
-    /// Records that a client violated a rule of the service.
+    /// Records that a client violated a rule of the imitated service.
     pub(crate) fn add_violation(
         &mut self,
         caller: &str,
@@ -205,8 +210,8 @@ impl CallRecords {
         });
     }
 
-    /// Counts a call against the rate limits `rules`. If a limit is exceeded, refuses the call and
-    /// records a violation.
+    /// Counts an API call against the rate limits `rules`. If a limit is exceeded, refuses the call
+    /// and records a violation.
     pub(crate) fn count_call(
         &mut self,
         caller: &str,
@@ -274,7 +279,7 @@ impl<W> DoubleView<'_, W> {
         })
     }
 
-    /// Returns all violations of the service's rules so far.
+    /// Returns all violations of the imitated service's rules so far.
     pub fn violations(&self) -> &[Violation] {
         &self.records.violations
     }
@@ -423,12 +428,12 @@ impl<W: ServiceState> ServiceDouble<W> {
         calls
     }
 
-    /// Returns all violations of the service's rules so far.
+    /// Returns all violations of the imitated service's rules so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().records.violations.clone()
     }
 
-    /// Panics if a client ever violated a rule of the service.
+    /// Panics if a client ever violated a rule of the imitated service.
     #[track_caller]
     pub fn assert_well_behaved(&self) {
         let violations = self.violations();

@@ -147,7 +147,8 @@ impl DoubleListener {
         self.closings.send_modify(|closing| *closing += 1);
         let accepting = self.accept_task().take();
         if let Some(accepting) = accepting {
-            // Wait for the accepting task to end, because only then is the port free.
+            // Wait for the end of the task that accepts connections, because only then is the port
+            // free.
             let _ended = accepting.await;
         }
     }

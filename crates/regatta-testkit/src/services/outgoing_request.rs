@@ -24,14 +24,14 @@ pub(crate) struct ReceivedResponse {
     pub(crate) body: Bytes,
 }
 
-/// The reason why a request got no answer.
+/// The reason why the receiver of a webhook or an event gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryError {
     Refused,
     TimedOut,
 }
 
-/// Sends a request and waits for the answer, at most for `timeout`.
+/// Sends a webhook or an event and waits for the receiver's answer, at most for `timeout`.
 pub(crate) async fn deliver_request(
     letter: OutgoingRequest,
     timeout: Duration,

@@ -17,14 +17,14 @@ pub struct TimeScale {
 }
 
 impl TimeScale {
-    /// Time runs as in the real service.
+    /// The scale in which time runs as fast as in the real service.
     pub const REAL_TIME: TimeScale = TimeScale {
         limits: 1.0,
         deadlines: 1.0,
     };
 
-    /// Returns a scale in which rate limits and waits run faster. The deadlines of the client keep
-    /// their real length.
+    /// Returns a scale in which rate limits and waits run faster by the factor `times`. The
+    /// deadlines of the client keep their real length.
     pub fn with_faster_limits(times: f64) -> TimeScale {
         TimeScale {
             limits: times,
@@ -32,7 +32,7 @@ impl TimeScale {
         }
     }
 
-    /// Returns the same scale, but with deadlines of clients that run this many times faster.
+    /// Returns the same scale, but with deadlines of clients that run faster by the factor `times`.
     pub fn with_faster_deadlines(self, times: f64) -> TimeScale {
         TimeScale {
             deadlines: times,
@@ -70,7 +70,7 @@ pub(crate) fn header_text(seconds: f64) -> String {
     }
 }
 
-/// One rate limit against which a call counts.
+/// One rate limit against which an API call counts.
 #[derive(Clone, Debug)]
 pub(crate) struct RateRule {
     /// The limited operation and the client, such as `chat.update of A1`.
@@ -113,18 +113,18 @@ impl RateRule {
     }
 }
 
-/// A call that a rate limit refused.
+/// An API call that a rate limit refused.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RateRefusal {
     pub(crate) key: String,
-    /// The number of seconds that the client must wait, as the service tells it.
+    /// The number of seconds that the client must wait, as the answer to the client states it.
     pub(crate) seconds: f64,
     /// True if the client called before the end of the wait that an earlier refusal had demanded.
     pub(crate) is_too_soon: bool,
 }
 
-/// The time after a refusal in which another call is not a violation, because the client may have
-/// sent that call before it received the refusal.
+/// The time after a refusal in which another API call is not a violation, because the client may
+/// have sent that call before it received the refusal.
 const IN_FLIGHT_GRACE: Duration = Duration::from_millis(100);
 
 /// Records how much of each rate limit is used.
@@ -140,8 +140,8 @@ pub(crate) struct RateTracker {
 }
 
 impl RateTracker {
-    /// Counts a call against all rate limits in `rules`. If one of them refuses the call, counts
-    /// the call against none.
+    /// Counts an API call against all rate limits in `rules`. If one of them refuses the call,
+    /// counts the call against none.
     pub(crate) fn count_call(
         &mut self,
         rules: &[RateRule],

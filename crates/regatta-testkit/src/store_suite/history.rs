@@ -1,4 +1,5 @@
-//! Test cases for queries about the past. The expected results are computed by checking every row.
+//! Test cases for queries about the past. The expected results are computed by checking every
+//! stored row.
 
 use std::collections::BTreeSet;
 

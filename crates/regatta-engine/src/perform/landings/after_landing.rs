@@ -116,7 +116,8 @@ fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Passed,
-    /// The command failed, and a message in the project's channel says so.
+    /// The command that ran after the landing failed, and a message in the project's channel says
+    /// so.
     Failed,
     /// A person stopped the command with `regatta stop` and the task's id.
     Stopped,

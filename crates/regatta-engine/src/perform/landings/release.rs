@@ -38,7 +38,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// its task. A later landing compares as greater.
 type ReleaseEntry = (EffectKey, TaskId);
 
-/// The releases that wait or were made since this daemon started, by project.
+/// The releases of each project that wait, are being made, or were made since this daemon started.
 #[derive(Default)]
 pub(crate) struct Releases {
     by_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
@@ -66,8 +66,9 @@ impl Releases {
         act(by_project.entry(project.clone()).or_default())
     }
 
-    /// Returns the task of the newest landing whose release waits or was made, because that release
-    /// includes `entry`. Returns `None` if `entry` itself is the newest.
+    /// Returns the task of the newest landing that waits for its release or has got one, if that
+    /// landing is newer than `entry`, because its release includes `entry`. Returns `None` if
+    /// `entry` itself is the newest.
     fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
         let newest = self.with_project(project, |releases| {
             releases.pending.last().copied().max(releases.last_made)
@@ -148,8 +149,8 @@ fn release_in_turn(
     true
 }
 
-/// The claim (a lease) on a project's releases, while one landing holds the claim. The claim
-/// ensures that only one release is made at a time.
+/// A landing's turn to make its release. During the turn the landing holds the claim (a lease) on
+/// the project's releases, so no other release is made at the same time.
 struct ReleaseTurn {
     claim: ClaimId,
     token: u64,
@@ -194,8 +195,8 @@ fn wait_for_turn(
             wait_ms: 0,
             memo: format!("the release after {}", landed.task),
         };
-        // The first request does not wait, because its refusal shows that another release is being
-        // made.
+        // The first request for the claim does not wait. If it is refused, another release is being
+        // made, so the next request waits for the claim.
         let wait_ms = if has_waited {
             CLAIM_WAIT.as_millis() as u64
         } else {

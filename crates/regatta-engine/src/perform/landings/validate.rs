@@ -214,8 +214,8 @@ impl<'a> StagedCommit<'a> {
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
         // An earlier daemon process may have left a ratchet (a command that must accept the work)
-        // running in a staging directory (a separate checkout for checks). Stop the ratchet,
-        // because another commit may be checked out into that directory.
+        // running in a staging directory. Stop the ratchet, because another commit may be checked
+        // out into that directory.
         let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared

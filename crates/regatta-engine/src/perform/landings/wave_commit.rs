@@ -19,8 +19,8 @@ pub(super) struct OpenWave {
     /// The commit onto which the first landing of the wave (tasks that ran at the same time) was
     /// merged. `None` before the first landing.
     base_tip: Option<CommitId>,
-    /// The number of landings (finished work of one task each) in the trial before the first
-    /// landing of this wave (tasks that ran at the same time).
+    /// The position of the wave's first landing among the landings of the trial. A wave consists of
+    /// the tasks that ran at the same time.
     first_member: usize,
 }
 
@@ -82,9 +82,9 @@ impl OpenWave {
             landing: None,
             reason: error.to_string(),
         })?;
-        // All landings of the wave (tasks that ran at the same time) are in the squashed commit,
-        // even landings that changed nothing, so all of these landings count as landed with that
-        // commit.
+        // The squashed commit of the wave (tasks that ran at the same time) stands for all landings
+        // of the wave, even for landings that changed nothing. So all of these landings count as
+        // landed with that commit.
         carries[self.first_member..]
             .iter_mut()
             .for_each(|carried| carried.commit = squashed.clone());

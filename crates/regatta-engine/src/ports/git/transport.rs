@@ -27,7 +27,7 @@ impl GitService {
             GitService::ReceivePack => "git-receive-pack",
         }
     }
-    /// Returns the service with this name, or `None` for an unknown name.
+    /// Returns the git service (fetch or push) with this name, or `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<GitService> {
         [GitService::UploadPack, GitService::ReceivePack]
             .into_iter()
@@ -35,11 +35,13 @@ impl GitService {
     }
 }
 
-/// A request of a git client: the service, and the headers that determine the protocol.
+/// A request of a git client: the service (fetch or push), and the headers that determine the
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GitHttpRequest<'a> {
     pub service: GitService,
-    /// The value of the header `Git-Protocol`, unchanged. `None` if the request has no such header.
+    /// The value of the header `Git-Protocol`, unchanged. `None` if the client's request has no
+    /// such header.
     pub protocol: Option<&'a str>,
     /// True if the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
     /// passed on compressed.
@@ -94,7 +96,7 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
 pub struct PeerStreams<'a> {
     /// The body of the client's request.
     pub request: &'a mut dyn Read,
-    /// Receives the body of the answer.
+    /// The stream to which the body of the answer to the client is written.
     pub answer: &'a mut dyn Write,
 }
 

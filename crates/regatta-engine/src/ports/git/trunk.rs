@@ -106,7 +106,7 @@ pub trait TrunkGit: Send + Sync {
     ) -> Result<Vec<UnreleasedCommit>, GitError>;
 }
 
-/// Moves the trunk. No other part of the interface does.
+/// Moves the trunk. No other part of the git interface can move it.
 pub trait TrunkMoveGit: Send + Sync {
     /// Moves the trunk from `old` to `new`, but only if the trunk is still at `old`, and updates a
     /// clean checkout of the trunk. `new` may be several commits ahead. If the permit allows a

@@ -157,7 +157,7 @@ pub struct Capture {
 /// A commit of finished work that is to be merged, and the authorship for the commit that results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthoredChange {
-    /// The commit with the work.
+    /// The commit with the finished work to merge.
     pub commit: CommitId,
     /// The author, the message and the date of the resulting commit.
     pub authorship: Authorship,
@@ -219,12 +219,12 @@ pub struct OwnershipMerge {
 /// (Q6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedVersions {
-    /// The ref of the vault (Regatta's own repository) that keeps these versions.
+    /// The ref of the vault (Regatta's own repository) that keeps the dropped versions.
     pub reference: String,
     /// A child of the merge's commit in which each path has the version that was not taken. The
     /// difference between the two commits is the dropped work.
     pub commit: CommitId,
-    /// The paths of the files whose other version was dropped.
+    /// The paths of the conflicting files whose version from one side was dropped.
     pub paths: Vec<String>,
 }
 

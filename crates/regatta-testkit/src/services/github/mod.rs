@@ -263,23 +263,24 @@ impl GitHub {
         })
     }
 
-    /// Adds a person's comment to an issue or a pull request. Returns the comment's id.
+    /// Adds a comment to an issue or a pull request in the name of a person. Returns the comment's
+    /// id.
     pub fn comment(&self, person: &str, repo: &str, number: u64, body: &str) -> u64 {
         self.update(|world, ledger| world.add_comment(ledger, repo, number, (person, None), body))
     }
 
-    /// Changes a person's comment.
+    /// Changes the text of a comment in the name of a person.
     pub fn edit_comment(&self, person: &str, repo: &str, id: u64, body: &str) {
         self.update(|world, ledger| world.edit_comment(ledger, repo, id, person, body));
     }
 
-    /// Deletes a person's comment.
+    /// Deletes a comment in the name of a person.
     pub fn delete_comment(&self, person: &str, repo: &str, number: u64, id: u64) {
         self.update(|world, ledger| world.delete_comment(ledger, repo, (number, id), person));
     }
 
-    /// Adds a person's comment on a line of a pull request, or a reply to such a comment. Returns
-    /// the comment's id.
+    /// Adds a comment on a line of a pull request, or a reply to such a comment, in the name of a
+    /// person. Returns the comment's id.
     pub fn review_comment(
         &self,
         person: &str,

@@ -37,8 +37,8 @@ pub(crate) struct GitHubError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) errors: Value,
-    /// The rule of GitHub that the request breaks. `None` if the request only fails because of the
-    /// present state.
+    /// The rule of GitHub that the request breaks. `None` if the request breaks no rule and only
+    /// fails because of the present state of the imitated GitHub.
     pub(crate) violation: Option<ViolationKind>,
 }
 

@@ -141,7 +141,7 @@ impl Linear {
         self.update(|world, _| world.keeps_retry_timestamps = keep);
     }
 
-    /// Adds a person. Returns the person's id.
+    /// Adds a person to the imitated service. Returns the person's id.
     pub fn add_person(&self, name: &str) -> String {
         let id = signature::fake_uuid(&format!("person {name}"));
         self.update(|world, _| world.people.push((id.clone(), name.to_owned())));

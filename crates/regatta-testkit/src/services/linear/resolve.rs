@@ -669,7 +669,8 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
 }
 
 impl LinearState {
-    /// Creates a session of an agent. The caller must notify the agent.
+    /// Creates a session of an agent. Queues no webhook, so a caller that must notify the agent
+    /// queues one itself.
     pub(crate) fn start_session(
         &mut self,
         ledger: &mut CallRecords,

@@ -39,8 +39,8 @@ pub fn max_calls_per_minute(method: &str) -> Option<u32> {
 /// The error with which an API method fails.
 struct SlackError {
     error: &'static str,
-    /// The rule of Slack that the call breaks. `None` if the call only fails because of the present
-    /// state.
+    /// The rule of Slack that the API call breaks. `None` if the call breaks no rule and only fails
+    /// because of the present state of the imitated Slack.
     violation: Option<(ViolationKind, String)>,
     messages: Vec<String>,
 }
@@ -84,8 +84,8 @@ const JSON_METHODS: [&str; 9] = [
 /// Maximum number of messages on one page of a list.
 const MAX_PAGE_MESSAGES: usize = 1000;
 
-/// The arguments of a call. They come from a JSON object, if the method accepts JSON, or from a
-/// form in which structured fields contain JSON.
+/// The arguments of an API call. They come from a JSON object, if the method accepts JSON, or from
+/// a form in which structured fields contain JSON.
 struct Arguments(Map<String, Value>);
 
 impl Arguments {
@@ -388,7 +388,7 @@ impl SlackRequest<'_> {
         }))
     }
 
-    /// Returns the channel that the call names, or an error if the app is not a member of the
+    /// Returns the channel that the API call names, or an error if the app is not a member of the
     /// channel.
     fn channel(&self) -> Result<String, SlackError> {
         let id = self.arguments.required("channel", "invalid_arguments")?;
@@ -536,7 +536,8 @@ impl SlackRequest<'_> {
         Ok(json!({"channel": channel, "ts": ts, "message": shown}))
     }
 
-    /// Returns the message that the call names, or an error if another app or a person posted it.
+    /// Returns the message that the API call names, or an error if another app or a person posted
+    /// it.
     fn own_message(
         &mut self,
         channel: &str,
@@ -570,7 +571,7 @@ impl SlackRequest<'_> {
         let message = self.own_message(&channel, "cant_update_message")?;
         message.text.clone_from(&text);
         message.versions.push(text.clone());
-        // If the call has no `blocks`, the message keeps its blocks. An empty list removes the
+        // If the API call has no `blocks`, the message keeps its blocks. An empty list removes the
         // blocks.
         if !blocks.is_null() {
             message.blocks = blocks;
@@ -753,8 +754,8 @@ impl SlackRequest<'_> {
         }}))
     }
 
-    /// Returns the text that a call appends to a streamed message: the argument `markdown_text`, or
-    /// the joined chunks.
+    /// Returns the text that an API call appends to a streamed message: the argument
+    /// `markdown_text`, or the joined chunks.
     fn stream_content(&self) -> Result<String, SlackError> {
         let mut text = self
             .arguments

@@ -161,7 +161,7 @@ impl Slack {
         self.update(|world, _| world.apps[app_index].events = events);
     }
 
-    /// Adds a person. Returns the person's id.
+    /// Adds a person to the imitated service. Returns the person's id.
     pub fn add_person(&self, name: &str) -> String {
         let id = format!(
             "U{}",
@@ -260,7 +260,7 @@ impl Slack {
         })
     }
 
-    /// Changes a person's message.
+    /// Changes the text of a message, as the person who posted it would.
     pub fn edit_message(&self, channel: &str, ts: &str, text: &str) {
         self.update(|world, ledger| {
             let (text, now) = (world.escape_typed(text), ledger.elapsed());

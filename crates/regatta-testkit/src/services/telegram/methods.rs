@@ -79,7 +79,7 @@ impl Arguments {
         found.as_i64().or_else(|| found.as_str()?.parse().ok())
     }
 
-    /// Returns a field of the call that is a JSON object or list. In a form, the field contains
+    /// Returns a field of the API call that is a JSON object or list. In a form, the field contains
     /// JSON as text.
     fn structured(&self, name: &str) -> Result<Value, TelegramError> {
         match self.0.get(name) {
@@ -455,7 +455,7 @@ impl TelegramRequest<'_> {
         Ok(self.telegram.message_json(chat, &message))
     }
 
-    /// Returns the message that the call names, or an error if this bot did not post it.
+    /// Returns the message that the API call names, or an error if this bot did not post it.
     fn own_message(
         &mut self,
         chat: usize,

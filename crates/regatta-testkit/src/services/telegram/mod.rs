@@ -123,7 +123,7 @@ impl Telegram {
         });
     }
 
-    /// Adds a person. Returns the person's id.
+    /// Adds a person to the imitated service. Returns the person's id.
     pub fn add_person(&self, name: &str) -> i64 {
         self.update(|world, ledger| {
             let id = 400_000 + i64::try_from(ledger.next()).unwrap_or(0);
@@ -132,7 +132,7 @@ impl Telegram {
         })
     }
 
-    /// Adds a group. Returns the chat's id.
+    /// Adds a group chat. Returns the chat's id.
     pub fn add_group(&self, name: &str, members: &[&str]) -> i64 {
         let members = members.iter().map(|member| (*member).to_owned()).collect();
         self.update(|world, ledger| {
@@ -193,7 +193,7 @@ impl Telegram {
         })
     }
 
-    /// Changes a person's message.
+    /// Changes the text of a message, as the person who posted it would.
     pub fn edit_message(&self, chat: &str, id: i64, text: &str) {
         self.update(|world, ledger| {
             let (place, now) = (world.chat_index(chat), ledger.elapsed());

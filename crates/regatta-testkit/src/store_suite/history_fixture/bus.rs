@@ -78,8 +78,8 @@ pub(super) fn add_messages(history: &mut HistoryBuilder) {
     }
 }
 
-/// Adds a hook (a rule that runs a command) that is triggered, waits for its claim, is paused and
-/// is removed. Another hook remains, with a running command.
+/// Adds to the test history a hook (a rule that runs a command) that is triggered, waits for its
+/// claim, is paused and is removed. Another hook remains, with a running command.
 pub(super) fn add_hooks(history: &mut HistoryBuilder) {
     let add = |prefix: &str, claim: Option<&str>| hook::AddHook {
         project: Some(project_named("shop")),

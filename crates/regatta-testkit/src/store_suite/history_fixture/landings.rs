@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Adds a task that an outside agent (one that Regatta does not start) accepts and works on. The
-/// work lands.
+/// Adds to the test history a task that an outside agent (one that Regatta does not start) accepts
+/// and works on. The work lands.
 pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
     history.run(
         &person("ann"),
@@ -80,8 +80,8 @@ pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
     history.report_move(landing, MoveOutcome::Moved);
 }
 
-/// Adds a task that is stopped, fails, has a conflict, needs a person, waits for the trunk, and
-/// finally lands.
+/// Adds to the test history a task that is stopped, fails, has a conflict, needs a person, waits
+/// for the trunk, and finally lands.
 pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     let grant = history.poll("bob", true);
     history.run_as_ann(Command::StopTask {
@@ -162,8 +162,8 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     });
 }
 
-/// Adds landings (finished work to merge) to a queue that a person has stopped. Two landings
-/// conflict with each other, and a third is reviewed and sent back.
+/// Adds to the test history landings (finished work to merge) in a queue that a person has stopped.
+/// Two landings conflict with each other, and a third is reviewed and sent back.
 pub(super) fn add_queue(history: &mut HistoryBuilder) {
     history.run_as_ann(Command::HoldQueue {
         project: project_named("shop"),
@@ -235,8 +235,8 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
     add_diverged_remote(history);
 }
 
-/// Adds a push that fails because the remote repository has other commits. Merging these commits
-/// conflicts at first; in the end, the trunk is pushed.
+/// Adds to the test history a push that fails because the remote repository has other commits.
+/// Merging these commits conflicts at first; in the end, the trunk is pushed.
 fn add_diverged_remote(history: &mut HistoryBuilder) {
     let pushed = |failure: Option<&str>| Command::ReportPushed {
         project: project_named("shop"),
@@ -288,8 +288,8 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
     add_reset_trunk(history);
 }
 
-/// Adds a person who resets the trunk to a commit before a landing, and then accepts that the
-/// landed work is missing.
+/// Adds to the test history that a person resets the trunk to a commit before a landing, and then
+/// accepts that the landed work is missing.
 fn add_reset_trunk(history: &mut HistoryBuilder) {
     let missing = TrunkCommit {
         commit: commit_id('6'),

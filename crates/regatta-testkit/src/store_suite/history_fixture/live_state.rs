@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Adds runners (machines that work for the daemon) that register, work, leave and are forgotten.
-/// One runner remains.
+/// Adds to the test history runners (machines that work for the daemon) that register, work, leave
+/// and are forgotten. One runner remains.
 fn add_runners(history: &mut HistoryBuilder) {
     for name in ["box", "big"] {
         let runner = RunnerName::new(name).unwrap();
@@ -39,8 +39,8 @@ fn add_runners(history: &mut HistoryBuilder) {
     });
 }
 
-/// Adds one object of every kind (such as a running attempt) that still exists at the end of the
-/// history.
+/// Adds to the test history one object of every kind (such as a running attempt) that still exists
+/// at its end.
 pub(super) fn add_live_state(history: &mut HistoryBuilder) {
     add_runners(history);
     super::sessions::add_assumption(history);

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Adds two missions. One of them starts no new tasks for a while, is resumed, and ends with a
-/// failed task. The other mission does not end.
+/// Adds two missions to the test history. One of them starts no new tasks for a while, is resumed,
+/// and ends with a failed task. The other mission does not end.
 pub(super) fn add_missions(history: &mut HistoryBuilder) {
     for (title, mode) in [
         ("First", mission::StartMode::Flow),
@@ -100,8 +100,8 @@ pub(super) fn add_missions(history: &mut HistoryBuilder) {
     history.report_verdict(&grant, passed_verdict(&[]));
 }
 
-/// Adds a question and a mission that people request with messages. At first, another agent holds
-/// the claim that an agent needs to answer messages.
+/// Adds to the test history a question and a mission that people request with messages. At first,
+/// another agent holds the claim (a lease) that an agent needs to answer messages.
 pub(super) fn add_leads(history: &mut HistoryBuilder) {
     let (claim, token) = match history.acquire("bob", "respond://docs-dev", 0) {
         Acquired::Granted { claim, token, .. } => (claim, token),
@@ -139,7 +139,8 @@ pub(super) fn add_leads(history: &mut HistoryBuilder) {
     }));
 }
 
-/// Adds a mission in which two tasks share a file and one agent worked outside its workspace.
+/// Adds to the test history a mission in which two tasks share a file and one agent worked outside
+/// its workspace.
 fn add_isolation_breach(history: &mut HistoryBuilder) {
     let planned = |subject: &str| PlannedTask {
         task: new_task("shop", subject, "shared"),

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// Adds a program that reports everything that a program can report, has to wait, costs money and
-/// reaches a limit.
+/// Adds to the test history an agent's program that reports everything that a program can report,
+/// has to wait, costs money and reaches a limit.
 pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     let subject = policy::RuleSubject {
         command: Some("rm *".into()),
@@ -161,8 +161,8 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     });
     history.advance(61_000);
     history.run_as_daemon(Command::Tick);
-    // The program's session continues until its context is nearly full. It then writes a summary
-    // and is replaced by a new session.
+    // The session continues until its context is nearly full. The program then writes a summary,
+    // and a new session replaces this one.
     let grant = history.poll("bob", true);
     report_event(
         history,
@@ -238,8 +238,8 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     });
 }
 
-/// Adds an agent that continues without an answer, states its assumption, and reads the answer
-/// later.
+/// Adds to the test history an agent that continues without an answer, states its assumption, and
+/// reads the answer later.
 pub(super) fn add_assumption(history: &mut HistoryBuilder) {
     let task = new_task("shop", "Assumes", "x/assumes");
     history.run_as_ann(Command::AddTask {
