@@ -48,7 +48,7 @@ impl HttpAnswer {
     }
 }
 
-/// A call to a service.
+/// One HTTP request to the API of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpCall<'a> {
     pub(crate) method: Method,

@@ -28,8 +28,8 @@ use crate::service::{CardTone, Outbound, PostCard, SendContent, SendRequest, Ser
 
 /// Maximum number of simultaneous calls of one bridge.
 const MAX_CALLS: usize = 16;
-/// Delay before the first retry of a failed call. The delay grows with each failure up to
-/// `MAX_RETRY_DELAY`.
+/// Delay before the outbox retries a failed call to the service. The delay grows with each failure
+/// up to `MAX_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum number of transcript records that one read returns.
@@ -73,8 +73,8 @@ pub(crate) async fn run(
 ) {
     let limiter = Arc::new(Mutex::new(limiter));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
-    // The running job of each conversation. The id of its task is stored, so that after a panic
-    // only the conversation of this job can start a new job.
+    // The running job of each conversation, as the id of its tokio task. After a panic only this id
+    // is known, and it shows which conversation may start a new job.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
         JoinSet::new();
@@ -302,7 +302,8 @@ struct PostJob {
     board: Arc<Board>,
     conversation: Arc<Conversation>,
     memory: ConversationMemory,
-    /// The time at which this bridge was started.
+    /// The time at which this bridge was started. Calls of an earlier daemon may arrive shortly
+    /// after it.
     started: Instant,
 }
 

@@ -46,7 +46,7 @@ struct SendPosition {
     revision: u64,
 }
 
-/// The result of one attempt to send an event.
+/// The result of one attempt to send an event to a webhook receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Accepted,

@@ -35,7 +35,7 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of lines in one answer of the API verb `audit`.
 const MAX_PAGE_LINES: usize = 10_000;
 
-/// The open audit log of a daemon.
+/// The file of the audit log, with the lines that are not written to it yet.
 pub(crate) struct AuditLog {
     path: PathBuf,
     max_file_bytes: u64,
@@ -93,7 +93,7 @@ impl AuditLog {
         })
     }
 
-    /// Syncs newly written lines to disk, until the daemon ends.
+    /// Syncs newly written audit lines to disk, until the daemon ends.
     pub(crate) async fn run_sync(&self) {
         loop {
             self.sync_needed.notified().await;
@@ -246,7 +246,8 @@ impl AuditLog {
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // The file was renamed after its name was determined, so it is skipped.
+                // There are not so many old files yet, or another thread has just renamed this
+                // file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -305,7 +306,7 @@ fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Returns the number of the last line that can be parsed in a file; 0 if there is none.
+/// Returns the number of the last audit line in a file that can be parsed; 0 if there is none.
 fn last_number(path: &Path) -> io::Result<u64> {
     let mut file = match File::open(path) {
         Ok(file) => file,

@@ -618,7 +618,7 @@ fn parse_problem(status: u16, body: &[u8]) -> Problem {
     })
 }
 
-/// What a person is told about a daemon that a person has stopped.
+/// The message of commands that need the daemon after a person has stopped it.
 pub(crate) const STOPPED_DAEMON_TEXT: &str =
     "the daemon is stopped, because somebody ran regatta down; all work is kept";
 

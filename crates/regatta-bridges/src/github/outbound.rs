@@ -31,7 +31,7 @@ const MAX_CONTENT_PER_HOUR: u32 = 500;
 /// count.
 const MAX_POINTS_PER_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
-/// Points for searching for a comment. A search reads one or two pages of comments.
+/// Rate limit points that a search for a comment uses. A search reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GithubOutbound {

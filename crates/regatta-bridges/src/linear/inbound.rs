@@ -24,7 +24,8 @@ use super::error_text;
 /// Maximum age of a webhook delivery, computed from the date in its signed body. An older delivery
 /// is refused, because it may be a replay by an attacker.
 const MAX_DELIVERY_AGE_MS: u64 = 60_000;
-/// Maximum age of a session or prompt that the search for missed events handles.
+/// Maximum age of a Linear session or prompt that the search for missed events handles. Older ones
+/// are ignored.
 const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
 /// Minimum time between two searches for missed events. The minimum limits the number of calls that
 /// a flood of outdated deliveries can cause.

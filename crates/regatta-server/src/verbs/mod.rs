@@ -74,7 +74,8 @@ use crate::{ServerState, ShutdownCause};
 /// The answer of a verb's implementation, with data of the type `T` from the table of verbs.
 type Reply<T> = Result<VerbAnswer<T>, Problem>;
 
-/// The answer of any verb.
+/// The answer of a verb whose name is known only at run time. [`AnswerData`] has one variant per
+/// verb.
 pub(crate) type VerbResult = Reply<AnswerData>;
 
 /// Maximum time that a call of any caller can wait for something, such as a message.

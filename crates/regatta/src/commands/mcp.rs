@@ -15,10 +15,10 @@ use super::CommandContext;
 use crate::client::Client;
 use crate::output::{CommandError, CommandResult, command_error};
 
-/// The maximum number of calls at once. At this number, the command reads no further line until a
-/// call ends.
+/// The maximum number of MCP messages that are forwarded to the daemon at the same time. At this
+/// number, the command reads no further line until the daemon has answered one.
 const MAX_CONCURRENT_CALLS: usize = 32;
-/// The maximum length of an input line in bytes.
+/// The maximum length of a line on standard input (one MCP message) in bytes.
 const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Runs `regatta mcp` until standard input ends.
@@ -79,7 +79,8 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
     Ok(())
 }
 
-/// Waits until fewer than [`MAX_CONCURRENT_CALLS`] calls run.
+/// Waits until fewer than [`MAX_CONCURRENT_CALLS`] messages are being forwarded, and takes one of
+/// the free places.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
         command_error(
@@ -90,8 +91,8 @@ fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     })
 }
 
-/// A place among the calls that run at the same time. When a call ends, even by a panic, dropping
-/// this value lets another call start.
+/// One of the [`MAX_CONCURRENT_CALLS`] places for messages that are being forwarded. Dropping this
+/// value frees the place, even if the forwarding thread panics.
 struct SlotGuard {
     free_slots: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
 }

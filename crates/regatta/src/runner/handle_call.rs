@@ -24,7 +24,8 @@ use crate::composition;
 /// The interval at which new journal records (the program's input and output) are sent to the
 /// daemon.
 const COPY_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of journal records (pieces of a program's input and output) in one call.
+/// The maximum number of journal records (pieces of a program's input and output) that one call
+/// sends to the daemon.
 const MAX_COPY_RECORDS: usize = 500;
 
 impl RunnerProcess {

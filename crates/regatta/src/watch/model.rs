@@ -394,7 +394,8 @@ impl ScreenModel {
         groups
     }
 
-    /// Returns the group of inbox items that digits answer: the selected group, or the only one.
+    /// Returns the group of inbox items that the person answers by pressing a digit: the selected
+    /// group, or the only one.
     pub(super) fn selected_group(&self) -> Option<InboxGroup<'_>> {
         let mut groups = self.groups();
         match &self.selected_group_key {

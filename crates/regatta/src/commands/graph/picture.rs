@@ -356,8 +356,8 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     buses.iter().any(|edge_bus| edge_bus.leaves_below)
 }
 
-/// Returns true if `bus` must turn further left than `other`, because `bus` leaves on a row on
-/// which `other` arrives.
+/// Returns true if `bus` starts on a row on which `other` ends. Its vertical line must then be
+/// further left, so that the two lines do not overlap on that row.
 fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
     !bus.leaves_below
         && !bus.is_straight()
