@@ -56,12 +56,13 @@ struct ConversationMemory {
     /// Time before which no call is made for this conversation, because the last call failed.
     not_before: Option<Instant>,
     failures: u32,
-    /// The error of the last call, or `None` if the last call succeeded.
+    /// The error of the last call to the service for this conversation, or `None` if that call
+    /// succeeded.
     last_error: Option<String>,
 }
 
-/// Identifies one version of a post that is to be shown: the post's number, its stage (the number
-/// of its version), and a flag that is true if only the progress has changed.
+/// Identifies one version of a post that is to be shown: the number of the post and its stage (the
+/// number of its version). The flag is true if only the progress has changed.
 type WorkKey = (u64, u32, bool);
 
 /// Shows the posts of one bridge in its service, in a loop that runs until the task is aborted.

@@ -55,7 +55,7 @@ struct IndexedCosts {
     /// that a request of that day asked for.
     today: u64,
     max_days_back: u64,
-    /// Revision of the last event that was read.
+    /// Revision of the last event that was read from the event log.
     read_revision: u64,
     ledger: SpendLedger,
     /// The facts about attempts that have ended, which no longer change.

@@ -104,7 +104,8 @@ impl TraceCollector {
                     .map_err(|error| unreadable(innermost_cause(&error)))?;
                 builder.tls_certs_only(certificates)
             }
-            // A machine that has no certificates can still send traces over HTTP.
+            // Plain HTTP needs no certificates. Load none, so that traces can be sent from a
+            // machine that has none.
             None if self.url.scheme() == "http" => builder.tls_certs_only([]),
             None => builder,
         };

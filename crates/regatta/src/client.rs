@@ -145,7 +145,7 @@ impl Client {
 
     /// Returns true if a daemon answers.
     ///
-    /// An open socket does not prove that a daemon runs: when a daemon is killed while it starts a
+    /// An open socket does not prove that a daemon runs. If a daemon is killed while it starts a
     /// program, the child process keeps the socket open until the child calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let check = async {
@@ -578,7 +578,7 @@ fn read_events(
     Ok(true)
 }
 
-/// Returns the settings of all connections to a daemon.
+/// Returns a builder of HTTP clients, with the settings that all connections to a daemon share.
 fn http_builder(is_tls: bool) -> Result<ClientBuilder, CommandError> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls_client::config(is_tls)?)

@@ -551,8 +551,9 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     ended.map(|_| ())
 }
 
-/// Sets the limits of this machine: the number of trials (merge results) that are validated at the
-/// same time, computed from the machine's size, and `max_attempts`, if the settings contain it.
+/// Sets the limits of this machine. The number of trials (merge results) that are validated at the
+/// same time is computed from the machine's size. `max_attempts` is set only if the settings
+/// contain it.
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();

@@ -65,7 +65,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Pause before the next call if GitHub refused a call because of its rate limit and gave no
 /// duration.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of pages of a list that are read.
+/// Maximum number of pages that are read of one list of a repository, such as the comments on an
+/// issue.
 const MAX_PAGES: usize = 30;
 
 impl GithubApi {

@@ -103,7 +103,7 @@ impl GithubOutbound {
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
             // The comment may already exist, because the daemon may have ended during an earlier
-            // call.
+            // call. Search for it, so that it is not created twice.
             existing = self.find_comment(request).await?;
         }
         if let Some(name) = existing {

@@ -55,7 +55,7 @@ pub(crate) struct LinearApi {
     people: Mutex<HashMap<String, LinearPerson>>,
 }
 
-/// Maximum number of people whose facts are cached.
+/// Maximum number of people about whom the answers of Linear are cached.
 const MAX_CACHED_PEOPLE: usize = 5_000;
 /// Time limit for looking up a person. The limit is short, because during the lookup Linear waits
 /// for the answer to its webhook delivery.

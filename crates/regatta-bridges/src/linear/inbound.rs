@@ -150,9 +150,8 @@ impl LinearInbound {
         Ok(())
     }
 
-    /// Returns the events of a session that were not handled yet: the request that began the
-    /// session, if the agent has not shown any activity in the session, and the prompts since the
-    /// agent's last activity.
+    /// Returns the events of a session that were not handled yet: prompts, and the request that
+    /// began the session if the agent has not shown any activity in it.
     async fn missed_events(
         &self,
         intake: &Intake,

@@ -33,7 +33,8 @@ pub(crate) struct SlackApi {
     lookup_lock: tokio::sync::Mutex<()>,
 }
 
-/// Maximum number of people whose facts are cached, and maximum number of cached channels.
+/// Maximum number of people about whom the answers of Slack are cached. The same maximum applies to
+/// channels.
 const MAX_CACHED: usize = 5_000;
 /// Time limit for looking up a person or channel. The limit is short, because during the lookup
 /// Slack waits for the answer to its event.

@@ -29,10 +29,11 @@ const MAX_TEXT_CHARS: usize = 20_000;
 
 #[derive(Deserialize)]
 pub(super) struct LogParams {
-    /// The number of the transcript record at which the returned piece starts.
+    /// The number of the transcript record with which the returned part of the transcript begins.
     #[serde(default)]
     from: u64,
-    /// Show the program's raw output lines instead of the parsed events.
+    /// Show the lines that the agent's program wrote, instead of the events that were parsed from
+    /// them.
     #[serde(default)]
     raw: bool,
 }

@@ -48,7 +48,8 @@ impl VerbHandler<'_> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
-        // The attempt existed when its access token was checked, but may have ended since then.
+        // The attempt existed when its access token was checked, but may have ended since then. In
+        // that case refuse the call.
         let attempt = self.board().attempts.get(id).cloned();
         let caller = CallingAttempt {
             attempt: attempt.ok_or_else(|| not_yours("any call, because the attempt has ended"))?,

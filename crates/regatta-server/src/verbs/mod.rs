@@ -97,7 +97,7 @@ pub(crate) struct RequestContext {
     /// The revision (number of an event) since which the call's target must not have changed.
     /// `None` if the call has no condition (If-Match).
     pub(crate) expected_revision: Option<u64>,
-    /// The page of a list that the caller wants.
+    /// The part of a long list that the caller wants, as in pagination.
     pub(crate) paging: Paging,
 }
 
@@ -289,8 +289,8 @@ struct VerbHandler<'a> {
     actor: Actor,
     idempotency_key: Option<RequestKey>,
     precondition: Option<Precondition>,
-    /// The page of a list that the caller wants. [`handle`] cuts every list to its page; a verb
-    /// whose list can be long also reads only that page.
+    /// The part of a long list that the caller wants, as in pagination. [`handle`] cuts every list
+    /// to its page; a verb whose list can be long also reads only that page.
     paging: Paging,
 }
 

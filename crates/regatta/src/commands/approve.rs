@@ -102,7 +102,7 @@ pub(crate) fn deny(app: &CommandContext, args: &DenyArgs) -> CommandResult {
     )
 }
 
-/// Sends an answer to a request and prints the result.
+/// Sends a person's answer to an agent's request, and prints the result.
 pub(crate) fn send_decision(
     app: &CommandContext,
     kind: &str,

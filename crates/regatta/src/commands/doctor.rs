@@ -220,7 +220,7 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
     text
 }
 
-/// The maximum number of lines for the text of one check in a narrow window.
+/// The maximum number of lines that `doctor` prints for the text of one check in a narrow window.
 const MAX_TEXT_LINES: usize = 6;
 
 fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {

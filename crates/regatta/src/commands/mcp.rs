@@ -73,7 +73,7 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
         }));
     }
     for call in calls {
-        // A thread that panicked has already printed its error.
+        // Ignore the result: a thread that panicked has already printed its error.
         let _ended = call.join();
     }
     Ok(())
@@ -107,7 +107,7 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Prints one message of the protocol as a line on standard output.
+/// Prints one MCP message as a line on standard output.
 fn print_line(line: &[u8]) {
     let mut out = std::io::stdout().lock();
     // If the reader has closed the pipe, the error cannot be reported anywhere.
@@ -123,7 +123,7 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
     let message: Value = serde_json::from_slice(line).unwrap_or_default();
     let params = &message["params"];
     let mut headers = vec![("accept", "application/json, text/event-stream".to_owned())];
-    // MCP over HTTP requires some fields of the message in the HTTP headers too.
+    // MCP over HTTP requires that some fields of the message are repeated in the HTTP headers.
     if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
         headers.push(("mcp-protocol-version", version.to_owned()));
         headers.extend(

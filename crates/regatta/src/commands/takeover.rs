@@ -176,7 +176,8 @@ fn session_command(
         .iter()
         .map(|(name, value)| (name.clone(), value.into()))
         .collect();
-    // A sandboxed program has its own home directory and keeps its sessions there.
+    // A sandboxed program has its own home directory, in which it keeps its sessions. Give the
+    // program the same home directory, so that it finds the session.
     if attempt.sandbox.is_some() {
         env.push((
             "HOME".into(),

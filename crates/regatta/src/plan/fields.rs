@@ -11,7 +11,7 @@ use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 use super::diagnostic::{Diagnostic, SourceText};
 use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
-/// The names of the issue types in files.
+/// The names of the issue types in plans, spec files and issue files.
 pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),

@@ -51,7 +51,8 @@ impl RunnerProcess {
                     .map_err(|error| error.to_string()),
             ),
             RunnerRequest::Attend { attempt } => call_answer(self.supervise(attempt)),
-            // `on_call` has already applied this request, in the order of arrival.
+            // `on_call` has already applied this request, in the order of arrival. Only confirm it
+            // here.
             RunnerRequest::UpdateInput { .. } => Ok(serde_json::Value::Null),
             RunnerRequest::Stop { attempt, grace_ms } => call_answer(
                 self.local_site

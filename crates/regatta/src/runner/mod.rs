@@ -482,8 +482,8 @@ impl RunnerProcess {
         }
     }
 
-    /// Shuts the runner down: takes no new work, waits up to `shutdown_timeout` for running
-    /// attempts (runs of an agent on a task), then stops the attempts and pushes their work to the
+    /// Shuts the runner down. Takes no new work, and waits up to `shutdown_timeout` for running
+    /// attempts (runs of an agent on a task). Then stops the attempts and pushes their work to the
     /// daemon.
     fn shut_down(&self, out: &Output, signals: &ShutdownSignals) -> CommandResult {
         let deadline = Instant::now() + self.settings.shutdown_timeout;

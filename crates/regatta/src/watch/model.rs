@@ -17,7 +17,7 @@ use super::diff::{DiffPane, DiffViewOptions, DraftReview};
 use super::list_pages::{EventsPage, SetupPage};
 use super::transcript::LogPane;
 
-/// A page of the screen. One page is open at a time.
+/// A page of `regatta watch`. One page is open at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScreenPage {
     Now,
@@ -62,7 +62,7 @@ impl ScreenPage {
     }
 }
 
-/// The list of a page that receives the keys.
+/// The list that has the focus: the keys select a row in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListFocus {
     Inbox,
@@ -71,7 +71,7 @@ pub(super) enum ListFocus {
     Queue,
 }
 
-/// The pane of a task's page that receives the keys.
+/// The pane of a task's page that has the focus: the keys scroll it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPane {
     Log,
@@ -117,7 +117,7 @@ pub(super) enum Dialog {
     },
 }
 
-/// Work that a key press requests from the screen's thread.
+/// Work that the thread of the screen must do after a key press, such as reading a diff.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScreenRequest {
     Quit,

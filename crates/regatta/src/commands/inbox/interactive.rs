@@ -25,7 +25,8 @@ use crate::output::{
 /// The time for which the key `z` hides an item, in milliseconds: one hour.
 const SNOOZE_MS: u64 = 3_600_000;
 
-/// The effect of pressing the digit of a choice.
+/// The effect of pressing a digit in `inbox --interactive`. Each choice of an inbox item has a
+/// digit.
 enum DigitEffect {
     SendAnswer(RequestAnswer, AnswerScope),
     /// Ask the person for a text, then send it as the answer.
