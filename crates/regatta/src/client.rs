@@ -376,8 +376,9 @@ impl Client {
                             && round < 3
                             && self.server.is_none() =>
                     {
-                        // The daemon ended during the call. Start another daemon on the same data,
-                        // unless a person has stopped the daemon.
+                        // If the daemon has ended during the call, start another daemon on the same
+                        // data. A command that only reads starts none after a person has stopped
+                        // the daemon.
                         if self
                             .send(Method::GET, "/healthz", &[], Vec::new())
                             .await

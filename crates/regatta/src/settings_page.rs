@@ -148,7 +148,8 @@ fn assert_same_keys(section: &str, schema: &Value) {
         keys, containers, ..
     } = SchemaKeys::from_schema(schema);
     let page = rows_on_page(section);
-    // The page may list the key of a list or the keys of its items; both count as described.
+    // The page may describe either the key of a list or the keys of its items, so ignore the `[]`
+    // of a key.
     let plain = |key: &str| key.replace("[]", "");
     let is_described = |key: &String| {
         page.keys()

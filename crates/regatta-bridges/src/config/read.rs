@@ -442,7 +442,8 @@ impl SettingsReader<'_> {
                 );
                 continue;
             }
-            // If the secret of one receiver cannot be read, the other receivers still get events.
+            // Keep a receiver whose secret cannot be read, with the error, so that the other
+            // receivers still get events.
             let found = if variable.is_empty() {
                 Ok(None)
             } else {

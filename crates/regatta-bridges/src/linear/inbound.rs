@@ -427,7 +427,8 @@ fn session_request(
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let request = without_mention(comment, identity);
-    // If the session did not begin with a person's comment, the description is the request.
+    // If the session did not begin with a person's comment, take the description as the
+    // request.
     let (text, context) =
         if request.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
             (cut_to_max_length(&description), None)

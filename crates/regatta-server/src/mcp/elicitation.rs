@@ -54,8 +54,8 @@ pub(super) async fn handle_ask_call(
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
-        // A call with an `id` waits for the answer to an earlier question, and the client has
-        // already shown that question.
+        // A call with an `id` waits for the answer to an earlier question, which the client has
+        // already shown. Do not show it again.
         None if arguments.get("id").is_some_and(|id| !id.is_null()) => Ok(None),
         None => ask_question(shared, context, &arguments).await.map(Some),
         Some(id) => on_user_answer(shared, context, id, params, &arguments)

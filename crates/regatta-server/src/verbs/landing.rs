@@ -46,8 +46,8 @@ impl VerbHandler<'_> {
             // The task has already landed, so the request is a repetition and succeeds.
             return reply(self.board().revision, self.task_view(id).await?);
         }
-        // If a person has taken the task over, merging the task's work also ends the person's
-        // attempt at the task.
+        // If a person has taken the task over, the person's attempt is still running. Finish that
+        // attempt, and its work is then merged.
         let board = self.board();
         let by_hand = board
             .tasks

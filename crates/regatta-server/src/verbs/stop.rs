@@ -66,8 +66,8 @@ impl VerbHandler<'_> {
                     reason: reason(),
                 }
             };
-            // The request is carried out by several commands of the engine, and each command needs
-            // its own idempotency key.
+            // The request is carried out by several commands of the engine. Give each command its
+            // own idempotency key, made from the key of the request.
             let key = self
                 .idempotency_key
                 .as_ref()
@@ -232,8 +232,8 @@ impl VerbHandler<'_> {
         }
         let mut revision = board.revision;
         for task in &tasks {
-            // The request is carried out by several commands of the engine, and each command needs
-            // its own idempotency key.
+            // The request is carried out by several commands of the engine. Give each command its
+            // own idempotency key, made from the key of the request.
             let key = self
                 .idempotency_key
                 .as_ref()

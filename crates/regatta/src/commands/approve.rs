@@ -346,7 +346,7 @@ pub(crate) fn send_choice(
         "regatta status"
     }
     .to_owned()];
-    // Retrying a failed task creates a new task, whose id is printed.
+    // Retrying a failed task creates a new task. Print its id.
     let new_task = reply.data["id"]
         .as_str()
         .filter(|data| *data != item.to_string())

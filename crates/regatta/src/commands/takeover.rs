@@ -33,8 +33,8 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     let mut reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    // The workspace of a task that needs a person may already be removed. The daemon then creates
-    // it again, with the unresolved conflict.
+    // The workspace of a task that needs a person may already be removed. Begin the takeover now,
+    // because then the daemon creates the workspace again, with the unresolved conflict.
     if reply.data.task.status == TaskStatus::NeedsHuman {
         let _begun: CallReply<TaskView> = client.call(call::Takeover(input::IdInput {
             id: task.to_string(),

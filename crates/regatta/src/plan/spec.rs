@@ -132,8 +132,8 @@ impl TaskSpec {
                 {
                     self.add_value(section_of_key(&key.replace('`', "")), value);
                 }
-                // A line without a kind is a sentence. If it has text in backticks, that text is a
-                // test command.
+                // A line without a kind, such as `tests:`, is a sentence. If it has text in
+                // backticks, take that text as a test command.
                 _ if item.contains('`') => self.add_value(SpecSection::Tests, item),
                 _ => {}
             },

@@ -147,7 +147,8 @@ impl RunnerProcess {
                 while stops.recv_timeout(COPY_INTERVAL)
                     == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
                 {
-                    // Records that cannot be sent now are sent in the next round.
+                    // Only note the error, because records that cannot be sent now are sent in the
+                    // next round.
                     if let Err(error) = self.copy_journal(id) {
                         tracing::debug!(
                             attempt = %id,

@@ -368,7 +368,8 @@ fn read_key() -> Result<KeyPress, CommandError> {
                     Some(digit) => break Ok(KeyPress::Digit(digit as usize - 1)),
                     None => break Ok(KeyPress::Letter(c)),
                 },
-                // Enter, Escape and other special keys do nothing.
+                // Ignore Enter, Escape and other special keys, so that they answer nothing by
+                // accident.
                 _ => {}
             },
             Ok(_) => {}

@@ -119,7 +119,7 @@ impl RunSummary {
     fn draw(&self, id: MissionId) -> String {
         let mut parts = vec![format!("took {}", format_seconds(self.wall_ms))];
         if self.work_ms > 0 {
-            // A speed-up below 5 % is not worth mentioning.
+            // Do not mention a speed-up below 5 %.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
             let speed_up = if gain < 1.05 {
                 String::new()
