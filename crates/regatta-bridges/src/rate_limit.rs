@@ -20,7 +20,7 @@ pub struct RateLimit {
     /// channel.
     pub key: String,
     pub kind: RateLimitKind,
-    /// Number of units that one call uses.
+    /// Number of the limit's units that one call uses.
     pub cost: u32,
 }
 

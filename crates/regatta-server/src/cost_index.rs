@@ -151,7 +151,8 @@ impl EndedTask {
     }
 }
 
-/// Today's cost in comparison with the daily budget.
+/// Today's cost minute by minute, the daily budget, and the time at which the budget will be used
+/// up.
 pub(crate) struct TodaySpend {
     pub(crate) spent_by_minute: Vec<(u64, u64)>,
     pub(crate) bands: Vec<ProviderBand>,

@@ -65,7 +65,7 @@ fn rows_on_page(section: &str) -> BTreeMap<&'static str, PageRow> {
     rows
 }
 
-/// The keys that a JSON Schema describes.
+/// The keys that a JSON Schema of a settings file describes.
 #[derive(Default)]
 struct SchemaKeys {
     /// Keys that hold a value, such as `landing.review`.

@@ -134,13 +134,14 @@ struct HtmlWriter<'a> {
     /// Length of `html` after the bullet or number of the last list item. The first block of an
     /// item follows on the same line.
     item_start: Option<usize>,
-    /// Whether a block has ended and the next one has not begun.
+    /// True if a block (such as a paragraph) has ended and the next block has not begun.
     is_between_blocks: bool,
     is_in_table: bool,
-    /// The tags that end the current code block.
+    /// The HTML tags that end the current code block.
     code_end: &'static str,
     quote_depth: usize,
-    /// The links around the current text, and whether each of them is written as a link.
+    /// One entry for each link around the current text: true if it is written as a link, false if
+    /// only its label is written.
     links: Vec<bool>,
 }
 

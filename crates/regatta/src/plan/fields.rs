@@ -31,7 +31,7 @@ const MAX_SUBJECT_CHARS: usize = 300;
 const MAX_DESCRIPTION_BYTES: usize = 256 * 1024;
 const MAX_FILES: usize = 1_000;
 
-/// Reads values from a parsed file and collects the mistakes in it.
+/// Reads values from a parsed plan or issue file, and collects the mistakes in the file.
 pub(crate) struct FieldReader<'a> {
     pub(crate) source: &'a SourceText,
     pub(crate) diagnostics: Vec<Diagnostic>,

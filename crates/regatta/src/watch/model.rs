@@ -78,7 +78,8 @@ pub(super) enum TaskPane {
     Diff,
 }
 
-/// The state of the connection to the daemon. Only in `Live` is the data current.
+/// The state of the connection to the daemon. Only in the state `Live` is the data on the screen
+/// current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// No data has arrived yet.
@@ -105,7 +106,7 @@ pub(super) enum Dialog {
         place: Option<(String, usize)>,
         text: String,
     },
-    /// Asks to confirm an action that cannot be undone.
+    /// Asks the person to confirm an action that cannot be undone.
     Confirm {
         action: Box<PageAction>,
         group: Vec<PageAction>,

@@ -22,7 +22,7 @@ struct RunSummary {
     tasks: usize,
     landed: usize,
     failed: usize,
-    /// The number of tasks that need a person.
+    /// The number of tasks that cannot continue without a person.
     escalated: usize,
     waiting: usize,
     /// The milliseconds from the start of the run to its last change.
