@@ -411,8 +411,8 @@ pub struct CallLimiter {
 }
 
 impl CallLimiter {
-    /// Creates the limiter. Reads earlier calls from the [`CallLog`] at `path`, so that calls from
-    /// before a restart also count.
+    /// Creates the limiter. Reads earlier calls from the file at `path`, so that calls from before
+    /// a restart also count.
     pub fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
         CallLimiter::open_at(path, now, unix_time_ms())
     }

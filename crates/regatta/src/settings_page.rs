@@ -74,7 +74,7 @@ struct SchemaKeys {
     containers: BTreeSet<String>,
     /// The example of each key that has one.
     examples: BTreeMap<String, Value>,
-    /// For each key that accepts only certain words, such as `auto` or `always`: these words.
+    /// For each key that accepts only certain words, such as `none` or `human`: these words.
     words: BTreeMap<String, BTreeSet<String>>,
 }
 
