@@ -13,7 +13,7 @@ use crate::service::ServiceError;
 
 /// Time limit of one call to a service.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum size of an answer, in bytes.
+/// Maximum size of a service's answer to one call, in bytes.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
 /// A service's answer to one call.
@@ -48,7 +48,7 @@ impl HttpAnswer {
     }
 }
 
-/// A call to a service.
+/// One HTTP request to the API of a service.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpCall<'a> {
     pub(crate) method: Method,

@@ -159,7 +159,8 @@ impl Intake {
             health.connected = None;
             health.trouble = Some(why.to_owned());
         });
-        // Only the error `Unauthorized` means that the service rejects the credential.
+        // Report a rejected credential only for `Unauthorized`. The other errors have causes that
+        // the credential does not explain.
         if matches!(error, ServiceError::Unauthorized(_)) {
             self.report_credential(BridgeSide::Receiving, Some(why))
                 .await;

@@ -28,8 +28,8 @@ use crate::service::{CardTone, Outbound, PostCard, SendContent, SendRequest, Ser
 
 /// Maximum number of simultaneous calls of one bridge.
 const MAX_CALLS: usize = 16;
-/// Delay before the first retry of a failed call. The delay grows with each failure up to
-/// `MAX_RETRY_DELAY`.
+/// Delay before the outbox retries a failed call to the service. The delay grows with each failure
+/// up to `MAX_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum number of transcript records that one read returns.
@@ -56,12 +56,13 @@ struct ConversationMemory {
     /// Time before which no call is made for this conversation, because the last call failed.
     not_before: Option<Instant>,
     failures: u32,
-    /// The error of the last call, or `None` if the last call succeeded.
+    /// The error of the last call to the service for this conversation, or `None` if that call
+    /// succeeded.
     last_error: Option<String>,
 }
 
-/// Identifies one version of a post that is to be shown: the post's number, its stage (the number
-/// of its version), and a flag that is true if only the progress has changed.
+/// Identifies one version of a post that is to be shown: the number of the post and its stage (the
+/// number of its version). The flag is true if only the progress has changed.
 type WorkKey = (u64, u32, bool);
 
 /// Shows the posts of one bridge in its service, in a loop that runs until the task is aborted.
@@ -73,8 +74,8 @@ pub(crate) async fn run(
 ) {
     let limiter = Arc::new(Mutex::new(limiter));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
-    // The running job of each conversation. The id of its task is stored, so that after a panic
-    // only the conversation of this job can start a new job.
+    // The running job of each conversation, as the id of its tokio task. After a panic only this id
+    // is known, and it shows which conversation may start a new job.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
         JoinSet::new();
@@ -302,7 +303,8 @@ struct PostJob {
     board: Arc<Board>,
     conversation: Arc<Conversation>,
     memory: ConversationMemory,
-    /// The time at which this bridge was started.
+    /// The time at which this bridge was started. Calls of an earlier daemon may arrive shortly
+    /// after it.
     started: Instant,
 }
 

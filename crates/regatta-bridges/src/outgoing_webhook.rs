@@ -33,7 +33,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 /// Number of refusals by the receiver after which an event is skipped and the next event is sent.
 const MAX_REFUSALS: u32 = 6;
-/// Pause before the next attempt if the event log could not be read.
+/// Pause before the event log is read again after reading it failed.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The position of a receiver: the number of the last event that was sent to the receiver. The
@@ -46,7 +46,7 @@ struct SendPosition {
     revision: u64,
 }
 
-/// The result of one attempt to send an event.
+/// The result of one attempt to send an event to a webhook receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Accepted,

@@ -20,7 +20,7 @@ pub struct RateLimit {
     /// channel.
     pub key: String,
     pub kind: RateLimitKind,
-    /// Number of units that one call uses.
+    /// Number of the limit's units that one call uses.
     pub cost: u32,
 }
 
@@ -274,7 +274,8 @@ fn tokens_after_calls(
 
 /// The longest interval of any limit. Calls that are older than this interval no longer count.
 const MAX_LIMIT_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Number of lines after which the file of calls is rewritten without old lines.
+/// Number of lines at which the file of a [`CallLog`] is written anew, without the lines that are
+/// too old to count.
 const MAX_LOG_LINES: usize = 20_000;
 
 /// A file with one line for each call that was sent, each arrival of a call and each refusal.
@@ -288,7 +289,7 @@ struct CallLog {
     lines: usize,
 }
 
-/// The kind of a line in the file of calls ([`CallLog`]).
+/// The kind of a line in a [`CallLog`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEvent {
     /// A call was within the rate limit, so it was sent immediately and counts against the limit.
@@ -317,7 +318,7 @@ impl CallEvent {
     }
 }
 
-/// A parsed line of the file of calls ([`CallLog`]).
+/// A parsed line of a [`CallLog`].
 #[derive(Debug)]
 struct CallRecord {
     event: CallEvent,
@@ -326,8 +327,8 @@ struct CallRecord {
 }
 
 impl CallLog {
-    /// Opens the file of calls and removes the lines that are too old to count. Returns the
-    /// remaining lines, oldest first.
+    /// Opens the file in which a bridge records its calls to the service. Removes the lines that
+    /// are too old to count, and returns the remaining lines, oldest first.
     fn open(path: &Path, now_unix_ms: u64) -> io::Result<(CallLog, Vec<CallRecord>)> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -410,8 +411,8 @@ pub struct CallLimiter {
 }
 
 impl CallLimiter {
-    /// Creates the limiter from the file of calls at `path`, so that calls from before a restart
-    /// also count.
+    /// Creates the limiter. Reads earlier calls from the file at `path`, so that calls from before
+    /// a restart also count.
     pub fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
         CallLimiter::open_at(path, now, unix_time_ms())
     }

@@ -20,7 +20,7 @@ use crate::service::{CardButton, CardTone, PostCard};
 pub struct TurnProgress {
     /// Number of the last transcript record that was read.
     pub last_record: u64,
-    /// The most recent tool calls, one text each.
+    /// The most recent tool calls of the agent's program, one text each.
     pub recent_tools: VecDeque<String>,
     pub tool_count: usize,
     /// The last part of the text that the agent has written.

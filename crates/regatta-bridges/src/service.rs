@@ -177,7 +177,7 @@ pub struct SendRequest {
     pub content: SendContent,
 }
 
-/// The content to create or show in the service.
+/// The content of a [`SendRequest`]: what the bridge creates or updates in the service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendContent {
     /// A reaction (emoji) on a message, which shows that the agent has seen it.

@@ -35,12 +35,12 @@ const SYNC_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of lines in one answer of the API verb `audit`.
 const MAX_PAGE_LINES: usize = 10_000;
 
-/// The open audit log of a daemon.
+/// The file of the audit log, with the lines that are not written to it yet.
 pub(crate) struct AuditLog {
     path: PathBuf,
     max_file_bytes: u64,
     open_file: Mutex<OpenFile>,
-    /// Number of lines that could not be written since the daemon started.
+    /// Number of audit lines that could not be written since the daemon started.
     lost_lines: AtomicU64,
     /// Wakes [`AuditLog::run_sync`], because a line was written and must be synced to disk.
     sync_needed: Notify,
@@ -53,7 +53,8 @@ struct OpenFile {
     /// is in the file.
     last_number: u64,
     last_written: u64,
-    /// Lines that are not in the file yet. The callers who added these lines wait until they are.
+    /// Audit lines that are not in the file yet. The callers who added these lines wait until they
+    /// are.
     unwritten: Vec<u8>,
     did_last_write_fail: bool,
 }
@@ -93,7 +94,7 @@ impl AuditLog {
         })
     }
 
-    /// Syncs newly written lines to disk, until the daemon ends.
+    /// Syncs newly written audit lines to disk, until the daemon ends.
     pub(crate) async fn run_sync(&self) {
         loop {
             self.sync_needed.notified().await;
@@ -102,7 +103,7 @@ impl AuditLog {
         }
     }
 
-    /// Writes all waiting lines and syncs the file to disk.
+    /// Writes all audit lines that are not in the file yet, and syncs the file to disk.
     pub(crate) async fn sync(&self) {
         self.write_up_to(u64::MAX); // also the lines of callers that hung up
         let file = self.lock().file.clone();
@@ -156,8 +157,8 @@ impl AuditLog {
         open.last_number
     }
 
-    /// Writes all waiting lines to the file. Does nothing if another caller has already written
-    /// line `number`.
+    /// Writes all audit lines that are not in the file yet. Does nothing if another caller has
+    /// already written line `number`.
     fn write_up_to(&self, number: u64) {
         let mut open = self.lock();
         if open.last_written >= number || open.unwritten.is_empty() {
@@ -219,7 +220,8 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Returns the number of lost lines, and whether the last attempt to write failed.
+    /// Returns the number of audit lines that were lost, and whether the last attempt to write a
+    /// line failed.
     pub(crate) fn write_failures(&self) -> (u64, bool) {
         let did_fail = self.lock().did_last_write_fail;
         (self.lost_lines.load(Relaxed), did_fail)
@@ -246,7 +248,8 @@ impl AuditLog {
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // The file was renamed after its name was determined, so it is skipped.
+                // There are not so many old files yet, or another thread has just renamed this
+                // file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -305,7 +308,7 @@ fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Returns the number of the last line that can be parsed in a file; 0 if there is none.
+/// Returns the number of the last audit line in a file that can be parsed; 0 if there is none.
 fn last_number(path: &Path) -> io::Result<u64> {
     let mut file = match File::open(path) {
         Ok(file) => file,

@@ -30,13 +30,14 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// changes are counted.
 pub(crate) const MAX_MEASURED_CHANGES: usize = 200;
 
-/// The sources from which the costs are computed.
+/// The daemon's state, clock, store and git, from which [`CostIndex`] computes the costs.
 pub(crate) struct CostInput<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn StoreHistory,
     pub(crate) git: &'a dyn CommitGit,
-    /// Maximum number of changes that one request may ask git about.
+    /// Maximum number of landed changes whose lines git counts for one request, because counting is
+    /// slow.
     pub(crate) max_measured: usize,
 }
 
@@ -54,7 +55,7 @@ struct IndexedCosts {
     /// that a request of that day asked for.
     today: u64,
     max_days_back: u64,
-    /// Revision of the last event that was read.
+    /// Revision of the last event that was read from the event log.
     read_revision: u64,
     ledger: SpendLedger,
     /// The facts about attempts that have ended, which no longer change.
@@ -99,8 +100,9 @@ impl CostDimensions {
     }
 }
 
-/// Returns the facts about an attempt, or `None` if the store does not have it. The facts about an
-/// ended attempt are read once and then kept.
+/// Returns the facts by which an attempt's cost is grouped, such as its agent and mission. Returns
+/// `None` if the store does not have the attempt. Keeps the facts about an ended attempt in
+/// `ended`.
 fn dimensions_of(
     input: &CostInput<'_>,
     ended: &mut BTreeMap<AttemptId, CostDimensions>,
@@ -149,7 +151,8 @@ impl EndedTask {
     }
 }
 
-/// Today's cost in comparison with the daily budget.
+/// Today's cost minute by minute, the daily budget, and the time at which the budget will be used
+/// up.
 pub(crate) struct TodaySpend {
     pub(crate) spent_by_minute: Vec<(u64, u64)>,
     pub(crate) bands: Vec<ProviderBand>,

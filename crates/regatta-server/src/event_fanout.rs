@@ -70,7 +70,7 @@ impl EventFrame {
     }
 }
 
-/// Formatted events that are sent together.
+/// Formatted events that are sent together to all readers of the event stream.
 #[derive(Debug)]
 pub(crate) struct EventBatch {
     pub(crate) frames: Vec<EventFrame>,

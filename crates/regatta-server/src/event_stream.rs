@@ -106,7 +106,7 @@ pub(crate) async fn events(
     let last_event_id = authenticated
         .header("last-event-id")
         .and_then(|id| id.parse().ok());
-    // If the caller gives no start, only new events are sent.
+    // If the caller does not say where to start, send only new events.
     let after = last_event_id
         .or(params.after)
         .unwrap_or_else(|| shared.engine.board().revision);

@@ -331,7 +331,7 @@ async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// Reads a request's body while the body arrives.
+/// Passes a request's body to the thread that runs git, while the body still arrives.
 struct BodyReader {
     chunks: mpsc::Receiver<io::Result<Bytes>>,
     unread: Bytes,

@@ -87,7 +87,7 @@ pub struct ServerConfig {
     pub bridges: Option<Box<dyn BridgeControl>>,
     /// The function behind `regatta doctor`, which checks this machine.
     pub doctor: Doctor,
-    /// The function that parses an agent's plan.
+    /// The function that parses the plan (a list of tasks) in an agent's answer.
     pub parse_plan: ParsePlan,
     /// The function that applies changed settings files of projects.
     pub apply_config: ApplyConfig,
@@ -173,7 +173,8 @@ pub(crate) struct ServerState {
     pub(crate) name_requests: std::sync::atomic::AtomicU64,
     pub(crate) web_source: web::WebSource,
     pub(crate) sign_in_codes: web::login::SignInCodes,
-    /// Serves projects to runners on other machines, if this server has any.
+    /// Serves projects to runners on other machines with git's protocol; `None` if this server has
+    /// no runners.
     pub(crate) git_server: Option<Arc<dyn ServeGit>>,
     /// Permits to run git for other machines. Each git process needs a permit, which limits the
     /// number of simultaneous processes.

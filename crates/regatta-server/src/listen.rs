@@ -78,7 +78,7 @@ impl fmt::Display for ConnectionOrigin {
     }
 }
 
-/// The values that every connection needs.
+/// The parts of the server that the code for each connection uses, such as the router.
 #[derive(Clone)]
 pub(crate) struct ConnectionContext {
     pub(crate) shared: Arc<ServerState>,

@@ -62,7 +62,8 @@ impl TraceCollector {
             .ok()
             .filter(|url| ["http", "https"].contains(&url.scheme()))
             .ok_or_else(|| format!("{text:?} does not begin with http:// or https://"))?;
-        // Collectors nearby listen on their own port, services on the port of https.
+        // Without a port, an http address gets the standard port of OTLP. An https address keeps
+        // port 443, because hosted services listen there.
         if url.scheme() == "http" && url.port().is_none() {
             let _cannot_fail_for_http = url.set_port(Some(4318));
         }
@@ -103,7 +104,8 @@ impl TraceCollector {
                     .map_err(|error| unreadable(innermost_cause(&error)))?;
                 builder.tls_certs_only(certificates)
             }
-            // A machine that has no certificates can still send traces over HTTP.
+            // Plain HTTP needs no certificates. Load none, so that traces can be sent from a
+            // machine that has none.
             None if self.url.scheme() == "http" => builder.tls_certs_only([]),
             None => builder,
         };

@@ -44,7 +44,8 @@ pub(crate) enum Principal {
     Owner,
     /// The holder of an issued token (a token that a person created).
     Named { name: String, scope: TokenScope },
-    /// The program of an attempt, with the attempt's own token.
+    /// The program of an attempt (one run of an agent on a task), which uses the attempt's own
+    /// token.
     Attempt {
         id: AttemptId,
         task: TaskId,
@@ -139,8 +140,8 @@ impl TokenMinter {
         )
     }
 
-    /// Returns the access token of a command that a hook started. The access token is computed from
-    /// the firing's id and from `fence`, which is the number in `Firing::token`.
+    /// Returns the access token of a command that a hook started. `id` is the id of the firing (one
+    /// run of a hook's command), and `fence` is the number in `Firing::token`.
     pub fn firing_token(&self, id: FiringId, fence: u64) -> String {
         format!(
             "rf_{id}_{}",

@@ -35,9 +35,9 @@ enum VariableSource {
     Value(String),
 }
 
-/// Looks up environment variables of bridges (connections of agents to services such as Slack):
-/// first in this daemon's environment, then in the sources in which an earlier daemon found the
-/// variables.
+/// Looks up the environment variables of bridges, which connect agents to services such as Slack.
+/// Searches this daemon's environment first, and then the sources in which an earlier daemon found
+/// the variables.
 pub(crate) struct BridgeEnvironment {
     path: PathBuf,
     stored: BTreeMap<String, VariableSource>,

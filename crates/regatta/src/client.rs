@@ -145,7 +145,7 @@ impl Client {
 
     /// Returns true if a daemon answers.
     ///
-    /// An open socket does not prove that a daemon runs: when a daemon is killed while it starts a
+    /// An open socket does not prove that a daemon runs. If a daemon is killed while it starts a
     /// program, the child process keeps the socket open until the child calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let check = async {
@@ -376,8 +376,9 @@ impl Client {
                             && round < 3
                             && self.server.is_none() =>
                     {
-                        // The daemon ended during the call. Start another daemon on the same data,
-                        // unless a person has stopped the daemon.
+                        // If the daemon has ended during the call, start another daemon on the same
+                        // data. A command that only reads starts none after a person has stopped
+                        // the daemon.
                         if self
                             .send(Method::GET, "/healthz", &[], Vec::new())
                             .await
@@ -578,7 +579,7 @@ fn read_events(
     Ok(true)
 }
 
-/// Returns the settings of all connections to a daemon.
+/// Returns a builder of HTTP clients, with the settings that all connections to a daemon share.
 fn http_builder(is_tls: bool) -> Result<ClientBuilder, CommandError> {
     Ok(reqwest::Client::builder()
         .tls_backend_preconfigured(tls_client::config(is_tls)?)
@@ -618,7 +619,7 @@ fn parse_problem(status: u16, body: &[u8]) -> Problem {
     })
 }
 
-/// What a person is told about a daemon that a person has stopped.
+/// The message of commands that need the daemon after a person has stopped it.
 pub(crate) const STOPPED_DAEMON_TEXT: &str =
     "the daemon is stopped, because somebody ran regatta down; all work is kept";
 

@@ -383,9 +383,9 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Removes the leftovers of an earlier daemon of this data directory: everything that
-/// [`sweep_strays`] removes, and the running programs of attempts (runs of an agent on a task) that
-/// have ended.
+/// Removes the leftovers of an earlier daemon of this data directory. These are everything that
+/// [`sweep_strays`] removes, and programs that still run although their attempt (run of an agent on
+/// a task) has ended.
 pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
     match sweep_strays(data_dir) {
         Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),

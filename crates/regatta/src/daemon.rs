@@ -192,7 +192,8 @@ impl DataDir {
             }
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
-        // A running `regatta agent test` has a contact file `leash` beside its data directory.
+        // A running `regatta agent test` writes a contact file `leash` beside its data directory,
+        // so the file shows that the test manages the program.
         let on_leash = self
             .path
             .parent()
@@ -375,8 +376,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     // The lock is declared before everything else, so that Rust drops it last, when everything else
     // is closed.
     let _lock = lock_data_dir(&daemon_dir)?;
-    // A daemon that was killed has left its address file behind, which names an address that is no
-    // longer valid.
+    // A daemon removes its address file when it ends. If the file exists, the previous daemon was
+    // killed, and the address in the file is no longer valid.
     let was_unclean = daemon_dir.info_path().exists();
     let _absent = std::fs::remove_file(daemon_dir.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -550,8 +551,9 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     ended.map(|_| ())
 }
 
-/// Sets the limits of this machine: the number of trials (merge results) that are validated at the
-/// same time, computed from the machine's size, and `max_attempts`, if the settings contain it.
+/// Sets the limits of this machine. The number of trials (merge results) that are validated at the
+/// same time is computed from the machine's size. `max_attempts` is set only if the settings
+/// contain it.
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();

@@ -63,8 +63,8 @@ impl Interrupts {
         let _gone = write!(std::io::stderr(), "{question} ");
         let _gone = std::io::stderr().flush();
         let (line_tx, mut line_rx) = tokio::sync::mpsc::channel(1);
-        // This thread may wait for a line forever. The program does not wait for the thread when it
-        // ends.
+        // After Ctrl-C this thread may wait for a line forever. That is no problem, because the
+        // program does not wait for the thread when it ends.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);

@@ -8,7 +8,7 @@ use crate::output::CommandError;
 /// A stream of server-sent events.
 pub(crate) struct MessageStream {
     response: Response,
-    /// The received text that was not returned yet.
+    /// The received text that [`MessageStream::next_message`] has not returned yet.
     text: Vec<u8>,
     /// Length of the beginning of `text` that contains no end of a message. A long message arrives
     /// in many pieces, and only the new piece is searched.

@@ -178,7 +178,7 @@ impl Output {
     /// or `--json`.
     pub(crate) fn print_note(&self, text: &str) {
         if self.quiet_level == 0 && !self.is_json {
-            // If standard error is closed, the remark is lost.
+            // If standard error is closed, the remark is lost, which does no harm.
             let _gone = writeln!(std::io::stderr(), "{}", self.fold_to_ascii(text.to_owned()));
         }
     }

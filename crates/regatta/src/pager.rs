@@ -63,7 +63,8 @@ pub(crate) fn show_in_pager(line: &str, text: &str) -> bool {
         // Ignore the error: the person may close the pager before the end of the text.
         let _left = into.write_all(text.as_bytes());
     }
-    // The shell exits with 126 or 127 if it cannot start the pager.
+    // The shell exits with 126 or 127 if it cannot start the pager. In that case nobody has seen
+    // the text.
     pager
         .wait()
         .is_ok_and(|status| !matches!(status.code(), Some(126 | 127)))

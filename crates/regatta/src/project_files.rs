@@ -35,7 +35,8 @@ struct LastRead {
     error: Option<String>,
 }
 
-/// Identifies a version of a file: if any value differs, the file has changed.
+/// Values of a file that change when somebody writes the file. If any of them differs, the file is
+/// read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,

@@ -38,15 +38,16 @@ pub(crate) enum FollowEnd {
 /// The condition under which following a mission ends early because a person is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowUntil {
-    /// Following never ends early; it ends when nothing more happens without a person.
+    /// Follow the mission until nothing more happens in it without a person.
     Settled,
-    /// Following ends as soon as any task needs a person.
+    /// Follow the mission until any of its tasks needs a person.
     PersonNeeded,
-    /// Following ends when every open task needs a person, or waits for a task that needs a person.
+    /// Follow the mission until every open task needs a person, or waits for a task that needs a
+    /// person.
     OnlyPersonNeeded,
 }
 
-/// The maximum number of rows in the table on a terminal.
+/// The maximum number of tasks in the table that a terminal shows while a mission runs.
 const MAX_ROWS: usize = 12;
 /// The time after a Ctrl-C in which a second Ctrl-C makes the command ask whether to stop the
 /// agents.

@@ -15,12 +15,13 @@ const SETTINGS_PAGE: &str = include_str!("../../../docs/settings.md");
 /// Fields whose inner keys another page of the documentation describes.
 const FIELDS_ON_OTHER_PAGES: [&str; 2] = ["task[].script", "environments.NAME.keys"];
 
-/// Another spelling of a word. The page lists only the usual spelling.
+/// Words that a setting accepts as another spelling of a word. The page lists only the usual
+/// spelling.
 const OTHER_SPELLINGS: [&str; 1] = ["last_active"];
 
 /// A row of a table of `docs/settings.md`, without its key.
 struct PageRow {
-    /// The line of the page.
+    /// The whole row, as the page has it.
     line: &'static str,
     kind: &'static str,
     default: &'static str,
@@ -64,16 +65,16 @@ fn rows_on_page(section: &str) -> BTreeMap<&'static str, PageRow> {
     rows
 }
 
-/// The keys that a JSON Schema describes.
+/// The keys that a JSON Schema of a settings file describes.
 #[derive(Default)]
 struct SchemaKeys {
-    /// Keys of values.
+    /// Keys that hold a value, such as `landing.review`.
     keys: BTreeSet<String>,
-    /// Keys of the tables and lists that contain values.
+    /// Keys that hold a table or a list, such as `landing`.
     containers: BTreeSet<String>,
     /// The example of each key that has one.
     examples: BTreeMap<String, Value>,
-    /// The words that a key may be set to, if it is a choice of words.
+    /// For each key that accepts only certain words, such as `none` or `human`: these words.
     words: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -147,7 +148,8 @@ fn assert_same_keys(section: &str, schema: &Value) {
         keys, containers, ..
     } = SchemaKeys::from_schema(schema);
     let page = rows_on_page(section);
-    // The page may list the key of a list or the keys of its items; both count as described.
+    // The page may describe either the key of a list or the keys of its items, so ignore the `[]`
+    // of a key.
     let plain = |key: &str| key.replace("[]", "");
     let is_described = |key: &String| {
         page.keys()
@@ -216,8 +218,8 @@ fn the_page_has_every_field_of_a_team_file() {
     );
 }
 
-/// Parses a cell such as `"10m"` in backticks. Returns `None` if the cell is prose or the name of
-/// another setting.
+/// Parses a cell of a table on the page, such as `"10m"` in backticks. Returns `None` if the cell
+/// is prose or the name of another setting.
 fn parse_cell(cell: &str) -> Option<Value> {
     let written = cell.strip_prefix('`')?.strip_suffix('`')?;
     let is_name = |c: char| c.is_ascii_lowercase() || "_.".contains(c);
@@ -315,7 +317,7 @@ fn the_examples_on_the_page_are_those_of_the_schema() {
     );
 }
 
-/// The name that stands for `NAME` in a key of a table.
+/// The name that the tests put in place of `NAME`, in keys such as `agents.NAME.command`.
 const EXAMPLE_NAME: &str = "goose";
 
 /// Sets a key such as `bridges.map[].slack` in a table. Creates the tables and lists on the way.
@@ -390,7 +392,8 @@ fn every_example_sets_its_key_to_a_value_other_than_the_default() {
         let text = toml::to_string(&table).unwrap();
         let value = value_of_key(&read_settings(&text), key);
         let written = parse_cell(row.example).unwrap_or_else(|| panic!("{key} has no example"));
-        // The rule of a lane may be written as one word, and is then read as a table.
+        // The example of `lanes.policy` gives the lane as one word, but the program stores it as a
+        // table. Compare only the word.
         let value = match *key {
             "lanes.policy" => json!({ EXAMPLE_NAME: value[EXAMPLE_NAME]["lane"] }),
             _ => value,

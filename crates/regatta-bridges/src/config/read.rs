@@ -68,7 +68,7 @@ impl<F: Fn(&str) -> Result<Option<String>, String>> BridgeVariables for F {
 /// A setting that cannot be used, with the reason and the next step for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingFault {
-    /// Name of the environment variable, or of the setting in the settings file.
+    /// Name of the environment variable or setting that cannot be used.
     pub setting: String,
     pub message: String,
     pub hint: String,
@@ -84,7 +84,8 @@ pub enum VariableOrigin {
     Remembered,
 }
 
-/// The program of an agent for which no program is configured.
+/// The program of the agent `default`. This agent is used if neither the settings nor `AGENTS_JSON`
+/// list agents, and `ACP_AGENT_COMMAND` names no program.
 pub const DEFAULT_COMMAND: &str = "claude-agent-acp";
 
 /// The environment variables with the credentials of each service. The flag is true if the bridge
@@ -441,7 +442,8 @@ impl SettingsReader<'_> {
                 );
                 continue;
             }
-            // If the secret of one receiver cannot be read, the other receivers still get events.
+            // Keep a receiver whose secret cannot be read, with the error, so that the other
+            // receivers still get events.
             let found = if variable.is_empty() {
                 Ok(None)
             } else {
@@ -557,7 +559,7 @@ impl SettingsReader<'_> {
             Service::Github => {
                 let app_id = take_value("GITHUB_APP_ID");
                 // An environment variable often contains the private key as a single line, in which
-                // each line break is written as \n.
+                // each line break is written as \n. Restore the line breaks.
                 let private_key = Secret(take_value("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
                 let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret

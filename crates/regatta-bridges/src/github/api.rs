@@ -18,7 +18,8 @@ use crate::service::ServiceError;
 
 use super::token::AppKey;
 
-/// The identity of the agent's GitHub App.
+/// The ids and names that GitHub gives the agent's app. By these the bridge recognises mentions of
+/// the app and the app's own events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GithubIdentity {
     pub(crate) id: u64,
@@ -65,7 +66,8 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Pause before the next call if GitHub refused a call because of its rate limit and gave no
 /// duration.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of pages of a list that are read.
+/// Maximum number of pages that are read of one list of a repository, such as the comments on an
+/// issue.
 const MAX_PAGES: usize = 30;
 
 impl GithubApi {
@@ -296,7 +298,7 @@ impl GithubApi {
         Ok(token.to_owned())
     }
 
-    /// Returns the identity of the agent's GitHub App. Only the first call requests it from GitHub.
+    /// Returns the ids and names of the agent's app. Only the first call requests them from GitHub.
     pub(crate) async fn identity(&self) -> Result<GithubIdentity, ServiceError> {
         let known = self.state().identity.clone();
         if let Some(identity) = known {
@@ -316,7 +318,7 @@ impl GithubApi {
         Ok(identity)
     }
 
-    /// Calls GitHub to check that GitHub still accepts the app, and returns the app's identity.
+    /// Calls GitHub to check that GitHub still accepts the app. Returns the app's ids and names.
     pub(crate) async fn check_app(&self) -> Result<GithubIdentity, ServiceError> {
         self.call_as_app(Method::GET, "/app").await?;
         self.identity().await

@@ -43,7 +43,7 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
                 marked.push((range, PartKind::Code))
             }
             Event::Start(Tag::HtmlBlock) | Event::InlineHtml(_) => {
-                // A comment of a block may go on after the block, up to its closing `-->`.
+                // An HTML comment may go on after the end of this block, up to its closing `-->`.
                 let mut position = range.start.max(hidden_end);
                 while let Some(start) = text.get(position..range.end).and_then(|s| s.find("<!--")) {
                     let start = position + start;
@@ -164,8 +164,8 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
 pub(crate) fn without_mentions(text: &str) -> String {
     let mut quiet = text.to_owned();
     let mut is_stable = false;
-    // A change can turn what follows from code into prose, or an address into a comment. So the
-    // changed text is split again, until nothing is left to change.
+    // A change can turn the code after it into prose, or an address into a comment, in which new
+    // mentions appear. So change the text again, until nothing is left to change.
     for _ in 0..MAX_SPLITS {
         let next = quiet_parts(&quiet);
         is_stable = next == quiet;

@@ -31,7 +31,7 @@ const MAX_CONTENT_PER_HOUR: u32 = 500;
 /// count.
 const MAX_POINTS_PER_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
-/// Points for searching for a comment. A search reads one or two pages of comments.
+/// Rate limit points that a search for a comment uses. A search reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GithubOutbound {
@@ -103,7 +103,7 @@ impl GithubOutbound {
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
             // The comment may already exist, because the daemon may have ended during an earlier
-            // call.
+            // call. Search for it, so that it is not created twice.
             existing = self.find_comment(request).await?;
         }
         if let Some(name) = existing {

@@ -11,7 +11,7 @@ use crate::service::ServiceError;
 
 use super::api::GithubApi;
 
-/// Maximum number of pages of GitHub's list that are read in one search.
+/// Maximum number of pages of GitHub's list of webhook deliveries that are read in one search.
 const MAX_PAGES: usize = 50;
 const MAX_REQUESTS_PER_SEARCH: usize = 100;
 const MAX_TRIES: u32 = 5;
@@ -40,8 +40,8 @@ struct FailedDelivery {
 }
 
 impl MissedDeliveries {
-    /// Reads the new entries of GitHub's list and requests the failed deliveries again. Returns the
-    /// number of requests.
+    /// Reads the new entries of GitHub's list of webhook deliveries, and asks GitHub to send the
+    /// failed deliveries again. Returns the number of deliveries that it asked for.
     pub(super) async fn request_redelivery(
         &mut self,
         api: &GithubApi,
@@ -113,7 +113,7 @@ impl MissedDeliveries {
         Ok(())
     }
 
-    /// Records an entry of GitHub's list. Returns whether the entry is new.
+    /// Records an entry of GitHub's list of webhook deliveries. Returns whether the entry is new.
     fn record_entry(&mut self, entry: &Value) -> bool {
         let (Some(id), Some(guid)) = (entry["id"].as_u64(), entry["guid"].as_str()) else {
             return false;

@@ -29,7 +29,8 @@ const UPDATE_SESSION_MUTATION: &str = "mutation AgentSessionUpdate($id: String!,
     AgentSessionUpdateInput!) { \
     agentSessionUpdate(id: $id, input: $input) { success } }";
 
-/// The identity of the agent's app in a Linear workspace.
+/// The ids and names that Linear gives the agent's app in a workspace. By these the bridge
+/// recognises mentions of the app.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinearIdentity {
     pub(crate) id: String,
@@ -55,7 +56,7 @@ pub(crate) struct LinearApi {
     people: Mutex<HashMap<String, LinearPerson>>,
 }
 
-/// Maximum number of people whose facts are cached.
+/// Maximum number of people about whom the answers of Linear are cached.
 const MAX_CACHED_PEOPLE: usize = 5_000;
 /// Time limit for looking up a person. The limit is short, because during the lookup Linear waits
 /// for the answer to its webhook delivery.
@@ -106,7 +107,7 @@ impl LinearApi {
         classify_answer(name, answer)
     }
 
-    /// Returns the identity of the agent's app. Only the first call requests it from Linear.
+    /// Returns the ids and names of the agent's app. Only the first call requests them from Linear.
     pub(crate) async fn identity(&self) -> Result<LinearIdentity, ServiceError> {
         let known = self
             .identity

@@ -24,7 +24,8 @@ use super::error_text;
 /// Maximum age of a webhook delivery, computed from the date in its signed body. An older delivery
 /// is refused, because it may be a replay by an attacker.
 const MAX_DELIVERY_AGE_MS: u64 = 60_000;
-/// Maximum age of a session or prompt that the search for missed events handles.
+/// Maximum age of a Linear session or prompt that the search for missed events handles. Older ones
+/// are ignored.
 const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
 /// Minimum time between two searches for missed events. The minimum limits the number of calls that
 /// a flood of outdated deliveries can cause.
@@ -149,9 +150,8 @@ impl LinearInbound {
         Ok(())
     }
 
-    /// Returns the events of a session that were not handled yet: the request that began the
-    /// session, if the agent has not shown any activity in the session, and the prompts since the
-    /// agent's last activity.
+    /// Returns the events of a session that were not handled yet: prompts, and the request that
+    /// began the session if the agent has not shown any activity in it.
     async fn missed_events(
         &self,
         intake: &Intake,
@@ -427,7 +427,8 @@ fn session_request(
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let request = without_mention(comment, identity);
-    // If the session did not begin with a person's comment, the description is the request.
+    // If the session did not begin with a person's comment, take the description as the
+    // request.
     let (text, context) =
         if request.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
             (cut_to_max_length(&description), None)

@@ -300,7 +300,8 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
         "response"
     };
     Some(match card.tone {
-        // While the agent waits for an answer, its question must stay the last activity.
+        // While the agent waits for an answer, its question must stay the last activity. So show no
+        // progress now.
         CardTone::Working if now.is_waiting => return None,
         CardTone::Working => progress_activity(card),
         CardTone::Waiting => LinearActivity::from_text("thought", &card.text, false),

@@ -11,7 +11,8 @@ use crate::config::{Requester, Secret};
 use crate::http::{HttpCall, HttpClient};
 use crate::service::ServiceError;
 
-/// The identity of the agent's app in a Slack workspace.
+/// The ids and the name that Slack gives the agent's app in a workspace. By these the bridge
+/// recognises mentions of the app and the app's own messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlackIdentity {
     pub(crate) user: String,
@@ -33,7 +34,8 @@ pub(crate) struct SlackApi {
     lookup_lock: tokio::sync::Mutex<()>,
 }
 
-/// Maximum number of people whose facts are cached, and maximum number of cached channels.
+/// Maximum number of people about whom the answers of Slack are cached. The same maximum applies to
+/// channels.
 const MAX_CACHED: usize = 5_000;
 /// Time limit for looking up a person or channel. The limit is short, because during the lookup
 /// Slack waits for the answer to its event.
@@ -132,7 +134,8 @@ impl SlackApi {
         })
     }
 
-    /// Returns the identity of the agent's app. Only the first call requests it from Slack.
+    /// Returns the ids and the name of the agent's app. Only the first call requests them from
+    /// Slack.
     pub(crate) async fn identity(&self) -> Result<SlackIdentity, ServiceError> {
         let known = self
             .identity

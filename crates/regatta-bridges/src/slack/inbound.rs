@@ -260,7 +260,8 @@ impl SlackInbound {
                 requester: Default::default(),
             });
         }
-        // Messages of other subtypes, such as edits and joins, are ignored.
+        // Ignore messages of other subtypes, such as edits and joins, because they contain no new
+        // message.
         if !matches!(
             text("subtype"),
             "" | "file_share" | "thread_broadcast" | "bot_message"

@@ -96,8 +96,8 @@ impl Outbound for SlackOutbound {
                     ),
                 ];
                 if request.may_exist {
-                    // A message that may already exist can cost two more calls: one to search the
-                    // thread for the message, and one to edit the message.
+                    // A message that may already exist can cost two more calls: one that searches
+                    // the thread for the message, and one that edits it. Count these calls too.
                     limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
                     limits.push(RateLimit::window("chat.update", 50, MINUTE));
                 }

@@ -10,7 +10,8 @@ use crate::config::Secret;
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::service::ServiceError;
 
-/// The identity of the agent's Telegram bot.
+/// The id and user name of the agent's Telegram bot. By these the bridge recognises mentions of the
+/// bot and answers to its messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TelegramIdentity {
     pub(crate) id: i64,
@@ -61,7 +62,8 @@ impl TelegramApi {
         classify_answer(method, self.http.call(call).await?)
     }
 
-    /// Returns the identity of the agent's bot. Only the first call requests it from Telegram.
+    /// Returns the id and user name of the agent's bot. Only the first call requests them from
+    /// Telegram.
     pub(crate) async fn identity(&self) -> Result<TelegramIdentity, ServiceError> {
         let known = self
             .identity

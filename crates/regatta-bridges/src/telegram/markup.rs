@@ -131,16 +131,17 @@ pub(crate) fn to_html(text: &str) -> String {
 struct HtmlWriter<'a> {
     text: &'a str,
     html: String,
-    /// Length of `html` after the sign of the last list item. The first block of an item follows
-    /// the sign without a line break.
+    /// Length of `html` after the bullet or number of the last list item. The first block of an
+    /// item follows on the same line.
     item_start: Option<usize>,
-    /// Whether a block has ended and the next one has not begun.
+    /// True if a block (such as a paragraph) has ended and the next block has not begun.
     is_between_blocks: bool,
     is_in_table: bool,
-    /// The tags that end the current code block.
+    /// The HTML tags that end the current code block.
     code_end: &'static str,
     quote_depth: usize,
-    /// The links around the current text, and whether each of them is written as a link.
+    /// One entry for each link around the current text: true if it is written as a link, false if
+    /// only its label is written.
     links: Vec<bool>,
 }
 
@@ -171,7 +172,7 @@ impl HtmlWriter<'_> {
                 self.html.push_str(if is_done { "☑ " } else { "☐ " });
                 self.item_start = Some(self.html.len());
             }
-            // Extensions that are not enabled.
+            // The parser never reports these events, because their extensions are not enabled.
             Event::InlineMath(_) | Event::DisplayMath(_) | Event::FootnoteReference(_) => {}
         }
     }
@@ -276,8 +277,8 @@ impl HtmlWriter<'_> {
         self.is_between_blocks |= !is_inline;
     }
 
-    /// Writes a part of a paragraph. The paragraphs of a list item without blank lines have no
-    /// events of their own.
+    /// Writes a part of a paragraph. Begins a block first if none is open, because in a list
+    /// without blank lines the parser reports no start of a paragraph.
     fn write_inline(&mut self, html: &str, start: usize) {
         if self.is_between_blocks {
             self.start_block(start);

@@ -17,7 +17,8 @@ fn message_name(message: &str, hash: &str) -> String {
     format!("{message} {hash}")
 }
 
-/// Returns the Telegram number in the stored name of a message.
+/// Returns Telegram's number of a message. `name` is the name under which Regatta stores the
+/// message.
 fn message_number(name: &str) -> &str {
     name.split_once(' ').map_or(name, |(number, _)| number)
 }

@@ -41,7 +41,7 @@ pub(crate) struct PollParams {
     #[serde(default)]
     since: Option<String>,
     /// A number that the client gives to one of its parallel polls. If an answer was lost, the
-    /// client can repeat the poll with the same slot and gets the same task again, as long as the
+    /// client can repeat the poll with the same number. It gets the same task again, as long as the
     /// attempt at that task is running.
     #[serde(default)]
     slot: Option<String>,

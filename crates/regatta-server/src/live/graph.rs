@@ -75,7 +75,8 @@ impl TopicContext<'_> {
         project: Option<&ProjectName>,
     ) -> Result<Option<GraphView>, StoreError> {
         let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(TaskRowView, TaskStatus)> {
-            // The sessions of team members are stored as tasks, but the graph does not show them.
+            // Leave out the tasks that stand for the sessions of team members. The graph shows only
+            // work.
             tasks
                 .values()
                 .filter(|task| task.session_of().is_none())
@@ -181,9 +182,9 @@ impl TopicContext<'_> {
         Ok(tasks)
     }
 
-    /// Returns all tasks that may be neighbours of a task in the graph: open and recently ended
-    /// tasks, all tasks of the same mission, and the tasks on which the task depends, even if they
-    /// ended long ago.
+    /// Returns all tasks that may be neighbours of a task in the graph. These are open and recently
+    /// ended tasks, all tasks of the same mission, and the tasks on which the task depends in up to
+    /// [`MAX_HOPS`] steps.
     fn neighbour_candidates(
         &self,
         task: &Arc<Task>,

@@ -246,7 +246,7 @@ impl BarList for VecDeque<LaneBar> {
             }
             last.to = Some(wall.max(last.from));
         }
-        // Idle and offline times get no bar, because the page leaves these times empty.
+        // Add no bar for idle and offline times, because the page leaves these times empty.
         if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Offline) {
             self.push_back(LaneBar {
                 from: wall,

@@ -4,8 +4,8 @@ use regatta_core::budget::Spend;
 use regatta_core::file_map;
 use regatta_core::plural;
 
-/// Returns a short text about a project's files: the number of files that running work has claimed,
-/// the number that other work waits for, and the number of changes that landed today.
+/// Returns a short text about a project's files: how many of them running work has claimed, how
+/// many other work waits for, and how many changes landed today.
 pub(super) fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
     let count = |is_counted: &dyn Fn(&file_map::FileCell) -> bool| {
         cells.iter().filter(|cell| is_counted(cell)).count()

@@ -24,15 +24,16 @@ const RECORDS_PER_PIECE: usize = 500;
 /// Maximum size of the HTML of one piece of a transcript, in bytes. A piece that reaches this size
 /// ends after the current row.
 const MAX_PIECE_BYTES: usize = 512 * 1024;
-/// Maximum length of the shown text of one record, in characters.
+/// Maximum length of the text that the page shows of one transcript record, in characters.
 const MAX_TEXT_CHARS: usize = 20_000;
 
 #[derive(Deserialize)]
 pub(super) struct LogParams {
-    /// The number of the transcript record at which the returned piece starts.
+    /// The number of the transcript record with which the returned part of the transcript begins.
     #[serde(default)]
     from: u64,
-    /// Show the program's raw output lines instead of the parsed events.
+    /// Show the lines that the agent's program wrote, instead of the events that were parsed from
+    /// them.
     #[serde(default)]
     raw: bool,
 }
@@ -69,7 +70,8 @@ pub(super) async fn log_piece(
     Ok(axum::Json(piece.await??).into_response())
 }
 
-/// Renders as many transcript lines as fit into one piece, starting with record `from`.
+/// Renders transcript lines as HTML until the HTML reaches [`MAX_PIECE_BYTES`]. Also returns the
+/// number of the next record to render, which is `from` if there are no lines.
 fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::Value {
     let mut rows = LogRows::default();
     let mut next = from;

@@ -84,8 +84,8 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
     tools
 }
 
-/// The attempt that calls a tool, with its task and agent, as identified by the access token of the
-/// call.
+/// The attempt that calls a tool, with its task and agent. The values come from the access token of
+/// the call and are filled into the input of the API verb.
 struct AttemptIdentity {
     id: AttemptId,
     task: String,

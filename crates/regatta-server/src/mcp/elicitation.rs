@@ -30,8 +30,8 @@ use crate::verbs::{self, RequestContext};
 /// The tool with which an agent asks a question that the client can show. Requests for permission
 /// are shown only in the inbox.
 const ASK_TOOL: &str = "ask";
-/// The name of the request for input in the answer to a call. There is only one such request in an
-/// answer.
+/// The key under which the server sends the question to the client, and under which the client
+/// sends the person's answer back.
 const INPUT_REQUEST: &str = "answer";
 
 /// Handles a call of the tool `ask` if the client can show the question to its user. Returns `None`
@@ -54,8 +54,8 @@ pub(super) async fn handle_ask_call(
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
-        // A call with an `id` waits for the answer to an earlier question, and the client has
-        // already shown that question.
+        // A call with an `id` waits for the answer to an earlier question, which the client has
+        // already shown. Do not show it again.
         None if arguments.get("id").is_some_and(|id| !id.is_null()) => Ok(None),
         None => ask_question(shared, context, &arguments).await.map(Some),
         Some(id) => on_user_answer(shared, context, id, params, &arguments)
@@ -111,7 +111,7 @@ async fn ask_question(
     }))
 }
 
-/// Returns the form in which the client shows the question to its user.
+/// Returns the form in which the client shows an agent's question to its user.
 fn question_form(arguments: &Value) -> Value {
     let choices: Vec<&str> = arguments["choices"]
         .as_array()

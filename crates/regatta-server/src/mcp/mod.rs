@@ -140,8 +140,8 @@ pub(crate) async fn post(
         Ok(context) => context,
         Err(problem) => return problem_response(&problem),
     };
-    // Show a question to the person at the client, if the client and the protocol's revision
-    // support that.
+    // If the client and the protocol's revision support that, a call of the tool `ask` shows the
+    // agent's question to the person at the client.
     let elicitation = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
             elicitation::handle_ask_call(&shared, &context, params)

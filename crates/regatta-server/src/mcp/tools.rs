@@ -153,7 +153,8 @@ pub(super) async fn call(
     })
 }
 
-/// The result of a tool call.
+/// The result of a tool call: the data of the API verb's answer, and perhaps a sentence that
+/// replaces the data for the model.
 pub(super) struct ToolReply {
     pub(super) data: Value,
     /// A sentence that the model gets instead of the data. `None` if the model needs the data.

@@ -63,8 +63,8 @@ impl VerbHandler<'_> {
                     urls: requested_action.urls,
                     ..ToolCall::default()
                 };
-                // The request for permission names no command, file or address, so a person can
-                // judge it only by its title.
+                // If the request for permission names no command, file or address, a person can
+                // judge it only by its title. So the title is shown in place of them.
                 if tool.kind == ToolKind::Other && tool.object().is_none() {
                     tool.arguments =
                         Some(tool.title.clone()).filter(|title| !title.trim().is_empty());

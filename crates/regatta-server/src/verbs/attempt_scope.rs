@@ -29,12 +29,13 @@ const MAX_TTL_MS: u64 = 30 * 60_000;
 const MAX_ATTEMPT_WAIT_MS: u64 = 10 * 60_000;
 /// Number of backlog tasks above which attempts cannot add tasks to a project.
 const MAX_BACKLOG_TASKS: usize = 200;
-/// The label of a message that only Regatta itself may use.
+/// The label that only Regatta itself may put on a message. A message of an attempt with this label
+/// is refused.
 const RESERVED_LABEL: &str = "coord:merge";
 /// The prefix of message labels that name the lead to whom the message is addressed.
 const LEAD_LABEL_PREFIX: &str = "lead:";
 
-/// The attempt that makes a call.
+/// The attempt whose token a call carries. Its methods check that the attempt may make the call.
 struct CallingAttempt {
     attempt: Arc<Attempt>,
     is_lead: bool,
@@ -47,7 +48,8 @@ impl VerbHandler<'_> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
-        // The attempt existed when its access token was checked, but may have ended since then.
+        // The attempt existed when its access token was checked, but may have ended since then. In
+        // that case refuse the call.
         let attempt = self.board().attempts.get(id).cloned();
         let caller = CallingAttempt {
             attempt: attempt.ok_or_else(|| not_yours("any call, because the attempt has ended"))?,

@@ -47,7 +47,8 @@ impl PendingAuditLine {
         }
     }
 
-    /// Adds the result to the line and writes it, before the caller gets the answer.
+    /// Adds the result of the call to the audit line and writes the line. The caller gets the
+    /// answer of its call only after that.
     pub(super) async fn end(mut self, result: &VerbResult) {
         let Some(mut line) = self.line.take() else {
             return;

@@ -359,8 +359,8 @@ impl VerbHandler<'_> {
                 app_server: true,
             },
         };
-        // An agent with labels runs on runners (other machines). The daemon cannot check whether
-        // the agent's program is installed there.
+        // An agent with labels runs on runners (other machines), where the daemon cannot check
+        // whether the agent's program is installed. Skip the check for such an agent.
         if !input.anyway && input.profile.labels.is_empty() {
             let (agents, runtime, profile) = (
                 self.engine().agents().clone(),

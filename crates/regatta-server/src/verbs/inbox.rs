@@ -58,8 +58,8 @@ impl VerbHandler<'_> {
                 let (revision, _) = self.run(Command::ResumeMission { mission }).await?;
                 reply(revision, ResumeAnswer::Mission(Done::Done))
             }
-            // The id can also be the name of a provider, such as `anthropic`, whose agents get no
-            // work until a person acts.
+            // The id can also be the name of a parked provider, such as `anthropic`. Its agents get
+            // no work until a person resumes the provider.
             Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
                 let (revision, _) = self
                     .run(Command::ResumeAgent {

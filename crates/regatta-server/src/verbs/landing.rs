@@ -46,8 +46,8 @@ impl VerbHandler<'_> {
             // The task has already landed, so the request is a repetition and succeeds.
             return reply(self.board().revision, self.task_view(id).await?);
         }
-        // If a person has taken the task over, merging the task's work also ends the person's
-        // attempt at the task.
+        // If a person has taken the task over, the person's attempt is still running. Finish that
+        // attempt, and its work is then merged.
         let board = self.board();
         let by_hand = board
             .tasks
@@ -185,8 +185,8 @@ impl VerbHandler<'_> {
 
     pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
-        // First compare the trunk with the recorded git commits again, so that the trunk's present
-        // commit is accepted and not the commit of an earlier comparison.
+        // The trunk may have moved since its last comparison with the commits that Regatta landed.
+        // Compare again first, so that its present commit is accepted.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = run_blocking(move || engine.compare_trunk(&name)).await?;
         self.run_and_confirm(Command::AcceptTrunk { project, tip })
@@ -295,7 +295,8 @@ impl VerbHandler<'_> {
             self.engine().git().clone(),
             ProjectRepo::from_project(&project),
         );
-        // Attempts that share a workspace also share the git ref under which their work is saved.
+        // Look up the saved work by workspace, because attempts that share a workspace also share
+        // the git ref under which their work is saved.
         let workspace = attempt.workspace();
         let found = run_blocking(move || {
             let Some(kept) = git.kept_work(&repo, workspace)? else {

@@ -74,7 +74,8 @@ use crate::{ServerState, ShutdownCause};
 /// The answer of a verb's implementation, with data of the type `T` from the table of verbs.
 type Reply<T> = Result<VerbAnswer<T>, Problem>;
 
-/// The answer of any verb.
+/// The answer of a verb whose name is known only at run time. [`AnswerData`] has one variant per
+/// verb.
 pub(crate) type VerbResult = Reply<AnswerData>;
 
 /// Maximum time that a call of any caller can wait for something, such as a message.
@@ -96,7 +97,7 @@ pub(crate) struct RequestContext {
     /// The revision (number of an event) since which the call's target must not have changed.
     /// `None` if the call has no condition (If-Match).
     pub(crate) expected_revision: Option<u64>,
-    /// The page of a list that the caller wants.
+    /// The part of a long list that the caller wants, as in pagination.
     pub(crate) paging: Paging,
 }
 
@@ -288,8 +289,8 @@ struct VerbHandler<'a> {
     actor: Actor,
     idempotency_key: Option<RequestKey>,
     precondition: Option<Precondition>,
-    /// The page of a list that the caller wants. [`handle`] cuts every list to its page; a verb
-    /// whose list can be long also reads only that page.
+    /// The part of a long list that the caller wants, as in pagination. [`handle`] cuts every list
+    /// to its page; a verb whose list can be long also reads only that page.
     paging: Paging,
 }
 

@@ -219,8 +219,8 @@ fn mission_marks(
         }
     }
     if moments.marks.len() > MAX_MARKS {
-        // If there are too many moments, keep only every n-th one, and always the first and the
-        // last.
+        // If the mission has too many notable moments, keep only every n-th one, and always the
+        // first and the last.
         let every = moments.marks.len().div_ceil(MAX_MARKS);
         let last = moments.marks.len() - 1;
         let mut nth = 0;

@@ -33,8 +33,8 @@ impl VerbHandler<'_> {
             .filter_map(|name| board.agents.get(name))
             .cloned()
             .collect();
-        // An agent with labels runs on runners (other machines). The daemon cannot check whether
-        // the agent's program is installed there.
+        // An agent with labels runs on runners (other machines), where the daemon cannot check
+        // whether the agent's program is installed. Skip the check for such an agent.
         if agents.is_empty()
             || agents.len() < names.len()
             || agents.iter().any(|agent| !agent.profile.labels.is_empty())

@@ -66,8 +66,8 @@ impl VerbHandler<'_> {
                     reason: reason(),
                 }
             };
-            // The request is carried out by several commands of the engine, and each command needs
-            // its own idempotency key.
+            // The request is carried out by several commands of the engine. Give each command its
+            // own idempotency key, made from the key of the request.
             let key = self
                 .idempotency_key
                 .as_ref()
@@ -120,7 +120,8 @@ impl VerbHandler<'_> {
         reply(self.board().revision, StopAnswer::Firing(firing))
     }
 
-    /// Ends the commands that run for `owner`. Returns true if there were such commands.
+    /// Ends the commands that the daemon runs for `owner`, such as the checks of an attempt or the
+    /// command of a hook. Returns true if there were such commands.
     async fn end_commands(&self, owner: CommandOwner) -> Result<bool, Problem> {
         let engine = self.engine().clone();
         match run_blocking(move || engine.end_commands(owner)).await? {
@@ -130,7 +131,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Ends the commands that still run because a task of these missions has landed.
+    /// Ends the commands that run after the landing of a task of these missions, such as its
+    /// release command.
     async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
         for task in self.engine().tasks_with_landing_commands() {
             let mission = self
@@ -230,8 +232,8 @@ impl VerbHandler<'_> {
         }
         let mut revision = board.revision;
         for task in &tasks {
-            // The request is carried out by several commands of the engine, and each command needs
-            // its own idempotency key.
+            // The request is carried out by several commands of the engine. Give each command its
+            // own idempotency key, made from the key of the request.
             let key = self
                 .idempotency_key
                 .as_ref()

@@ -124,7 +124,8 @@ impl VerbHandler<'_> {
     /// Restricts a filter to the page of tasks that the caller wants, so that the store reads only
     /// that page. One more task is read, which shows whether there is another page.
     fn page_of_tasks(&self, filter: TaskFilter) -> TaskFilter {
-        // A limit in the input counts from the start of the list and not of the page.
+        // A limit in the input counts from the start of the list and not of the page. So read the
+        // list from its start.
         if self.paging.is_whole() || filter.limit > 0 {
             return filter;
         }
@@ -260,8 +261,8 @@ impl VerbHandler<'_> {
                 has_script: planned_task.task.script.is_some(),
             });
         self.require_scripts(&input.agents, planned)?;
-        // The mission can also take over existing tasks of many kinds. It is enough if an agent can
-        // do one of these tasks.
+        // The mission can also take over existing tasks. If one of them has a script, a scripted
+        // agent can begin with that task, so do not require scripts for the others.
         let adopted = || input.adopt.iter().filter_map(|id| board.tasks.get(id));
         if input.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
@@ -535,7 +536,7 @@ impl VerbHandler<'_> {
             landed.clone(),
         );
         let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
-        // If the repository cannot be read, show the task without the replacing commit.
+        // If the repository cannot be read, show the task as if its commit had not been replaced.
         Ok(found.ok().flatten().filter(|id| *id != landed))
     }
 

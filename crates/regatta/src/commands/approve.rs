@@ -102,7 +102,7 @@ pub(crate) fn deny(app: &CommandContext, args: &DenyArgs) -> CommandResult {
     )
 }
 
-/// Sends an answer to a request and prints the result.
+/// Sends a person's answer to an agent's request, and prints the result.
 pub(crate) fn send_decision(
     app: &CommandContext,
     kind: &str,
@@ -346,7 +346,7 @@ pub(crate) fn send_choice(
         "regatta status"
     }
     .to_owned()];
-    // Retrying a failed task creates a new task, whose id is printed.
+    // Retrying a failed task creates a new task. Print its id.
     let new_task = reply.data["id"]
         .as_str()
         .filter(|data| *data != item.to_string())

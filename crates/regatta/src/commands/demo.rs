@@ -395,7 +395,7 @@ impl PendingDecision {
             PendingDecision::Request(item) if item.kind == "permission" => {
                 vec!["allow".into(), "deny".into()]
             }
-            // A question without choices accepts any text.
+            // A question without choices accepts any text, so no answer to it is an error.
             PendingDecision::Request(item) if item.choices.is_empty() => return None,
             PendingDecision::Request(item) => item.choices.clone(),
             PendingDecision::Review(_) => vec!["land".into()],

@@ -70,8 +70,8 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     })
 }
 
-/// Returns the remarks to print below a diff: a note if the diff shows the work of a single
-/// attempt, and the changed files that do not land with the task.
+/// Returns the remarks to print below a diff. They say if the diff shows the work of a single
+/// attempt, and name the changed files that do not land with the task.
 fn remarks(diff: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = diff.attempt {

@@ -220,7 +220,7 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
     text
 }
 
-/// The maximum number of lines for the text of one check in a narrow window.
+/// The maximum number of lines that `doctor` prints for the text of one check in a narrow window.
 const MAX_TEXT_LINES: usize = 6;
 
 fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
@@ -538,7 +538,8 @@ fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Reports whether a bridge is on and connected, without a warning.
+/// Reports a bridge as healthy only if it is switched on, is connected to its service and has no
+/// warning about its settings.
 fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     let is_healthy =
         bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();

@@ -102,8 +102,8 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The daemon releases the lock just before it exits. When `regatta down` returns, the process
-    // must be gone too (invariant P3).
+    // The daemon releases the lock just before it exits. Wait for the exit too, because no process
+    // may be left when `regatta down` returns (invariant P3).
     if let Some((_, process)) =
         process.filter(|process| pid.is_some_and(|reply| reply.data == process.0))
     {

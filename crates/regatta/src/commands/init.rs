@@ -193,7 +193,8 @@ fn tasks_at_a_gate(client: &Client) -> Result<BTreeSet<TaskId>, CommandError> {
 fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
     composition::require_supported_git()?;
     let here = app.working_dir()?;
-    // In a linked worktree (`git worktree add`), the project is the main repository.
+    // In a linked worktree (`git worktree add`), make the main repository the project, and not the
+    // worktree.
     let here = match crate::commands::main_worktree(&here) {
         Some(main) => {
             app.output.print_note(&format!(
@@ -466,7 +467,7 @@ fn has_unittests(top: &Path) -> bool {
     };
     let has_test =
         |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(is_test));
-    // `unittest` looks only into directories with an `__init__.py`.
+    // `unittest` searches `tests` only if it has an `__init__.py`.
     has_test(top) || (top.join("tests/__init__.py").exists() && has_test(&top.join("tests")))
 }
 

@@ -15,10 +15,10 @@ use super::CommandContext;
 use crate::client::Client;
 use crate::output::{CommandError, CommandResult, command_error};
 
-/// The maximum number of calls at once. At this number, the command reads no further line until a
-/// call ends.
+/// The maximum number of MCP messages that are forwarded to the daemon at the same time. At this
+/// number, the command reads no further line until the daemon has answered one.
 const MAX_CONCURRENT_CALLS: usize = 32;
-/// The maximum length of an input line in bytes.
+/// The maximum length of a line on standard input (one MCP message) in bytes.
 const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Runs `regatta mcp` until standard input ends.
@@ -73,13 +73,14 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
         }));
     }
     for call in calls {
-        // A thread that panicked has already printed its error.
+        // Ignore the result: a thread that panicked has already printed its error.
         let _ended = call.join();
     }
     Ok(())
 }
 
-/// Waits until fewer than [`MAX_CONCURRENT_CALLS`] calls run.
+/// Waits until fewer than [`MAX_CONCURRENT_CALLS`] messages are being forwarded, and takes one of
+/// the free places.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
         command_error(
@@ -90,8 +91,8 @@ fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     })
 }
 
-/// A place among the calls that run at the same time. When a call ends, even by a panic, dropping
-/// this value lets another call start.
+/// One of the [`MAX_CONCURRENT_CALLS`] places for messages that are being forwarded. Dropping this
+/// value frees the place, even if the forwarding thread panics.
 struct SlotGuard {
     free_slots: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
 }
@@ -106,7 +107,7 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Prints one message of the protocol as a line on standard output.
+/// Prints one MCP message as a line on standard output.
 fn print_line(line: &[u8]) {
     let mut out = std::io::stdout().lock();
     // If the reader has closed the pipe, the error cannot be reported anywhere.
@@ -122,7 +123,7 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
     let message: Value = serde_json::from_slice(line).unwrap_or_default();
     let params = &message["params"];
     let mut headers = vec![("accept", "application/json, text/event-stream".to_owned())];
-    // MCP over HTTP requires some fields of the message in the HTTP headers too.
+    // MCP over HTTP requires that some fields of the message are repeated in the HTTP headers.
     if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
         headers.push(("mcp-protocol-version", version.to_owned()));
         headers.extend(

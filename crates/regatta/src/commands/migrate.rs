@@ -38,7 +38,7 @@ const ROUTER_CLAIM_TTL_MS: u64 = 60_000;
 /// A planned or completed migration, as it is stored for `migrate --undo`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Migration {
-    /// Descriptions of the changes, one line each.
+    /// Descriptions of the changes that the migration makes, one line each.
     lines: Vec<String>,
     /// The change of `regatta.toml`, or `None` if it stays as it is.
     #[serde(default)]

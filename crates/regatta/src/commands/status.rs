@@ -115,7 +115,8 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             .collect(),
         _ => vec!["regatta inbox".to_owned()],
     };
-    // A narrow terminal cuts the end of a reason, where its command is.
+    // In a narrow terminal the reason of a paused task is cut, and the command to resume the task
+    // stands at the reason's end. So list that command among the next commands.
     let paused = status.tasks.iter().find(|view| {
         let reason = view.waits.first();
         reason.is_some_and(|reason| reason.kind == WaitKind::Paused)
@@ -358,7 +359,8 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .filter(|nth| is_first(*nth))
         .map(|nth| others[nth])
         .collect();
-    // The number of items like this one stands behind the subject and is never cut.
+    // For each row, the number of equal items, such as ` × 3`. It is added after the subject is
+    // cut, so that the number is always visible.
     let mut times = vec![String::new(); rows.len()];
     for inbox in &firsts {
         let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
@@ -391,7 +393,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         row[2] = cut_to_width(&row[2], MAX_SUBJECT_WIDTH - times.chars().count()) + times;
         row[5] = cut_to_width(&row[5], MAX_REASON_WIDTH);
     }
-    // The rows of missions are indented.
+    // Leave two columns free, because the rows below a mission are indented.
     let window = window_width().map(|width| width.saturating_sub(2));
     let table = format_table_for(&rows, window);
     let shortened = table
@@ -430,7 +432,7 @@ const MAX_SUBJECT_WIDTH: usize = 40;
 /// wider than a subject. `why` prints the whole reason.
 const MAX_REASON_WIDTH: usize = 90;
 
-/// Counts the signs with which a cut text ends.
+/// Counts the ellipses in a text, each of which shows that a part was cut off.
 fn ellipses(text: &str) -> usize {
     text.matches('…').count()
 }

@@ -33,8 +33,8 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     let mut reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    // The workspace of a task that needs a person may already be removed. The daemon then creates
-    // it again, with the unresolved conflict.
+    // The workspace of a task that needs a person may already be removed. Begin the takeover now,
+    // because then the daemon creates the workspace again, with the unresolved conflict.
     if reply.data.task.status == TaskStatus::NeedsHuman {
         let _begun: CallReply<TaskView> = client.call(call::Takeover(input::IdInput {
             id: task.to_string(),
@@ -176,7 +176,8 @@ fn session_command(
         .iter()
         .map(|(name, value)| (name.clone(), value.into()))
         .collect();
-    // A sandboxed program has its own home directory and keeps its sessions there.
+    // A sandboxed program has its own home directory, in which it keeps its sessions. Give the
+    // program the same home directory, so that it finds the session.
     if attempt.sandbox.is_some() {
         env.push((
             "HOME".into(),

@@ -300,7 +300,7 @@ fn remedies(
         let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
             Some(WaitKind::Dependency) => {
-                // Offer only blockers that the task still waits for.
+                // Suggest to look only at the blockers for which the task still waits.
                 let is_blocking = |id: &&TaskId| {
                     let names = |wait_reason: &WaitReason| {
                         wait_reason

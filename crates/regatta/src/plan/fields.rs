@@ -11,7 +11,7 @@ use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 use super::diagnostic::{Diagnostic, SourceText};
 use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
-/// The names of the issue types in files.
+/// The names of the issue types in plans, spec files and issue files.
 pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),
@@ -31,7 +31,7 @@ const MAX_SUBJECT_CHARS: usize = 300;
 const MAX_DESCRIPTION_BYTES: usize = 256 * 1024;
 const MAX_FILES: usize = 1_000;
 
-/// Reads values from a parsed file and collects the mistakes in it.
+/// Reads values from a parsed plan or issue file, and collects the mistakes in the file.
 pub(crate) struct FieldReader<'a> {
     pub(crate) source: &'a SourceText,
     pub(crate) diagnostics: Vec<Diagnostic>,

@@ -184,7 +184,8 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             return Ok(Err((name, fault)));
         }
     };
-    // Some editors begin a file with a byte order mark, which is not part of the text.
+    // Some editors begin a file with a byte order mark. Remove it, because it is not part of the
+    // text.
     let text = text
         .strip_prefix('\u{feff}')
         .map_or_else(|| text.clone(), str::to_owned);

@@ -30,7 +30,7 @@ pub(crate) struct TaskSpec {
     pub(crate) problems: Vec<String>,
 }
 
-/// The subject of the lines after a key or heading.
+/// The kind of value that the lines below a key or a heading of a spec file contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecSection {
     Nothing,
@@ -91,7 +91,7 @@ pub(crate) fn parse_spec(text: &str) -> TaskSpec {
     spec
 }
 
-/// Returns the subject of the values of a front matter key.
+/// Returns the kind of value that a key of the front matter contains.
 fn section_of_key(key: &str) -> SpecSection {
     match key.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
         "type" | "issue_type" => SpecSection::Type,
@@ -103,7 +103,7 @@ fn section_of_key(key: &str) -> SpecSection {
     }
 }
 
-/// Returns the subject of the lines below a heading.
+/// Returns the kind of value that the lines below a heading contain.
 fn section_of_heading(heading: &str) -> SpecSection {
     match section_of_key(heading.trim().trim_end_matches(':')) {
         SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => {
@@ -132,8 +132,8 @@ impl TaskSpec {
                 {
                     self.add_value(section_of_key(&key.replace('`', "")), value);
                 }
-                // A line without a kind is a sentence. If it has text in backticks, that text is a
-                // test command.
+                // A line without a kind, such as `tests:`, is a sentence. If it has text in
+                // backticks, take that text as a test command.
                 _ if item.contains('`') => self.add_value(SpecSection::Tests, item),
                 _ => {}
             },

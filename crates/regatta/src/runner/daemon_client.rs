@@ -17,7 +17,7 @@ use crate::output::CommandError;
 /// until something happens.
 const CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The reason why a call to the daemon failed.
+/// The reason why a call to the daemon failed, which decides if the call may be repeated.
 #[derive(Debug)]
 pub(crate) enum DaemonCallError {
     /// The daemon received the call and refused it, so repeating it is useless.

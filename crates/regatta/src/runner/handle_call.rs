@@ -24,7 +24,8 @@ use crate::composition;
 /// The interval at which new journal records (the program's input and output) are sent to the
 /// daemon.
 const COPY_INTERVAL: Duration = Duration::from_millis(500);
-/// The maximum number of journal records (pieces of a program's input and output) in one call.
+/// The maximum number of journal records (pieces of a program's input and output) that one call
+/// sends to the daemon.
 const MAX_COPY_RECORDS: usize = 500;
 
 impl RunnerProcess {
@@ -50,7 +51,8 @@ impl RunnerProcess {
                     .map_err(|error| error.to_string()),
             ),
             RunnerRequest::Attend { attempt } => call_answer(self.supervise(attempt)),
-            // `on_call` has already applied this request, in the order of arrival.
+            // `on_call` has already applied this request, in the order of arrival. Only confirm it
+            // here.
             RunnerRequest::UpdateInput { .. } => Ok(serde_json::Value::Null),
             RunnerRequest::Stop { attempt, grace_ms } => call_answer(
                 self.local_site
@@ -145,7 +147,8 @@ impl RunnerProcess {
                 while stops.recv_timeout(COPY_INTERVAL)
                     == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
                 {
-                    // Records that cannot be sent now are sent in the next round.
+                    // Only note the error, because records that cannot be sent now are sent in the
+                    // next round.
                     if let Err(error) = self.copy_journal(id) {
                         tracing::debug!(
                             attempt = %id,

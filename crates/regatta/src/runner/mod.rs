@@ -85,7 +85,7 @@ struct RunnerProcess {
     /// the shims (processes that supervise agents' programs) stop their programs.
     contact_file_written: Mutex<Option<Instant>>,
     is_ending: AtomicBool,
-    /// True from a failed call of the daemon to the next answer.
+    /// True from a failed call to the daemon until the daemon answers again.
     is_cut_off: AtomicBool,
     output: Output,
 }
@@ -217,7 +217,8 @@ impl RunnerProcess {
         }
     }
 
-    /// Prints a line about a failed call of the daemon, once until the next answer.
+    /// Prints a line about a failed call to the daemon. Prints nothing about further failures until
+    /// the daemon answers again.
     fn note_cut_off(&self, reason: &str) {
         if !self.is_cut_off.swap(true, Ordering::SeqCst) && !self.is_ending() {
             self.output.print_note(&format!(
@@ -482,8 +483,8 @@ impl RunnerProcess {
         }
     }
 
-    /// Shuts the runner down: takes no new work, waits up to `shutdown_timeout` for running
-    /// attempts (runs of an agent on a task), then stops the attempts and pushes their work to the
+    /// Shuts the runner down. Takes no new work, and waits up to `shutdown_timeout` for running
+    /// attempts (runs of an agent on a task). Then stops the attempts and pushes their work to the
     /// daemon.
     fn shut_down(&self, out: &Output, signals: &ShutdownSignals) -> CommandResult {
         let deadline = Instant::now() + self.settings.shutdown_timeout;

@@ -20,10 +20,10 @@ use regatta_engine::remote_site::SessionEvents;
 use super::daemon_client::DaemonCallError;
 use super::{RETRY_DELAY, RunnerProcess, lock};
 
-/// The maximum time for which reports without urgency, such as token usage, wait before they are
-/// sent.
+/// The maximum time for which a program's reports without urgency, such as token usage, wait before
+/// they are sent to the daemon.
 const MAX_REPORT_DELAY: Duration = Duration::from_secs(1);
-/// The number of waiting reports at which they are sent at once.
+/// The number of waiting reports of a program at which they are sent to the daemon at once.
 const MAX_PENDING_REPORTS: usize = 200;
 
 /// The state of the supervision of an attempt's program: the daemon's current instructions for the
@@ -60,8 +60,8 @@ impl SupervisionState {
         self.has_begun.load(Ordering::SeqCst)
     }
 
-    /// Ends the supervision with this state, and returns a new state with the same instructions for
-    /// the next supervision.
+    /// Ends the supervision that uses this state. Returns the state for the next supervision, with
+    /// the daemon's current instructions for the program.
     pub(super) fn successor(&self) -> SupervisionState {
         self.release();
         SupervisionState {
@@ -77,7 +77,8 @@ impl SupervisionState {
         self.silence_ms.store(silence_ms, Ordering::SeqCst);
     }
 
-    /// Asks the supervising thread to end; the program keeps running.
+    /// Asks the thread that supervises the attempt's program to end. The program itself keeps
+    /// running.
     pub(super) fn release(&self) {
         self.should_continue.store(false, Ordering::SeqCst);
     }

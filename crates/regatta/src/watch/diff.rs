@@ -175,7 +175,7 @@ pub(super) struct DiffPane {
     pub(super) rows: Vec<DiffRow>,
     /// The path of each changed file, with the index of its first row.
     pub(super) files: Vec<(String, usize)>,
-    /// The index of the row that the person has selected.
+    /// The index of the row of the diff that the person has selected.
     pub(super) cursor: usize,
     pub(super) problem: Option<String>,
 }

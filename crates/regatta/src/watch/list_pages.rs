@@ -23,7 +23,7 @@ const INITIAL_EVENTS: u64 = 400;
 /// The page Events: the events that were read so far, as lines.
 #[derive(Debug, Default)]
 pub(super) struct EventsPage {
-    /// The lines of the events, newest first.
+    /// The text lines of the events that were read, newest first.
     lines: Vec<String>,
     /// The revision of the last event that was read; `None` before the first answer.
     pub(super) last_revision: Option<u64>,
@@ -72,7 +72,7 @@ pub(super) struct SetupPage {
 #[derive(Debug)]
 pub(super) struct SetupInfo {
     pub(super) doctor: DoctorView,
-    /// The title and the text of each list.
+    /// The title and the text of each list below the checks, such as the bridges.
     pub(super) lists: Vec<(&'static str, String)>,
 }
 

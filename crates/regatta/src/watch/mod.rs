@@ -341,7 +341,8 @@ impl Screen {
             model.now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
             terminal.draw(|frame| draw::draw_screen(model, frame))?;
             let drawn = Instant::now();
-            // Before drawing again, handle everything that arrives within the time of one frame.
+            // Before drawing again, handle all events that arrive within the time of one frame.
+            // Drawing after each event would be slow.
             let mut patience = MAX_FRAME_INTERVAL;
             loop {
                 let news = match self.events.recv_timeout(patience) {

@@ -17,7 +17,7 @@ use super::diff::{DiffPane, DiffViewOptions, DraftReview};
 use super::list_pages::{EventsPage, SetupPage};
 use super::transcript::LogPane;
 
-/// A page of the screen. One page is open at a time.
+/// A page of `regatta watch`. One page is open at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScreenPage {
     Now,
@@ -62,7 +62,7 @@ impl ScreenPage {
     }
 }
 
-/// The list of a page that receives the keys.
+/// The list that has the focus: the keys select a row in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListFocus {
     Inbox,
@@ -71,14 +71,15 @@ pub(super) enum ListFocus {
     Queue,
 }
 
-/// The pane of a task's page that receives the keys.
+/// The pane of a task's page that has the focus: the keys scroll it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPane {
     Log,
     Diff,
 }
 
-/// The state of the connection to the daemon. Only in `Live` is the data current.
+/// The state of the connection to the daemon. Only in the state `Live` is the data on the screen
+/// current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// No data has arrived yet.
@@ -105,7 +106,7 @@ pub(super) enum Dialog {
         place: Option<(String, usize)>,
         text: String,
     },
-    /// Asks to confirm an action that cannot be undone.
+    /// Asks the person to confirm an action that cannot be undone.
     Confirm {
         action: Box<PageAction>,
         group: Vec<PageAction>,
@@ -117,7 +118,7 @@ pub(super) enum Dialog {
     },
 }
 
-/// Work that a key press requests from the screen's thread.
+/// Work that the thread of the screen must do after a key press, such as reading a diff.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScreenRequest {
     Quit,
@@ -394,7 +395,8 @@ impl ScreenModel {
         groups
     }
 
-    /// Returns the group of inbox items that digits answer: the selected group, or the only one.
+    /// Returns the group of inbox items that the person answers by pressing a digit: the selected
+    /// group, or the only one.
     pub(super) fn selected_group(&self) -> Option<InboxGroup<'_>> {
         let mut groups = self.groups();
         match &self.selected_group_key {

@@ -7,9 +7,9 @@ use regatta_core::ids::AttemptId;
 
 use crate::output::{sanitize_cell, wrap};
 
-/// The maximum number of log lines that are kept.
+/// The maximum number of log lines that the page of a task keeps in memory.
 const MAX_LINES: usize = 5_000;
-/// The maximum number of characters that are shown of one log line.
+/// The maximum number of characters of one log line that the page of a task shows.
 const MAX_LINE_CHARS: usize = 1_000;
 
 /// The log of an attempt's program, as far as it was read, and the person's position in it.

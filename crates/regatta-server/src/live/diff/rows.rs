@@ -243,7 +243,7 @@ pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
         .take_while(|(a, b)| a == b)
         .count();
     let (from, to) = (head, a.len() - tail);
-    // Lines that have nothing in common are not marked.
+    // If the two lines have nothing in common, mark nothing.
     if from == to || (head == 0 && tail == 0) {
         return line_html(text);
     }

@@ -24,10 +24,10 @@ use crate::output::{CommandError, CommandResult, Output, command_error, sanitize
 const TEST_PROMPT: &str = "This is a test of the connection. Reply with the one word READY. Use \
     no tools and change nothing.";
 
-/// The time limit of a test without `--timeout`.
+/// The time limit of `regatta agent test` without `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// The interval at which the test prints that it is still waiting.
+/// The interval at which `regatta agent test` prints that it is still waiting for the program.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Handles the events of the tested program, which gets one prompt: denies all permission requests,

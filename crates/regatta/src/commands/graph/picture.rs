@@ -27,8 +27,8 @@ const DOWN: u8 = 2;
 const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
-/// A bus: edges that share one vertical line, because they lead from one or several boxes on the
-/// left of a gutter (the space between two columns) to the same boxes on its right.
+/// A bus: edges of the graph that share one vertical line. They lead from boxes on the left of a
+/// gutter (the space between two columns) to the same boxes on its right.
 struct EdgeBus {
     /// The rows of the boxes on the left, in ascending order.
     from_rows: Vec<u32>,
@@ -72,7 +72,7 @@ impl EdgeBus {
     }
 }
 
-/// The lines that meet in one character of the picture.
+/// The line segments that the drawn graph has at one character.
 #[derive(Clone, Copy, Default)]
 struct LineMark {
     arms: u8,
@@ -356,8 +356,8 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     buses.iter().any(|edge_bus| edge_bus.leaves_below)
 }
 
-/// Returns true if `bus` must turn further left than `other`, because `bus` leaves on a row on
-/// which `other` arrives.
+/// Returns true if `bus` starts on a row on which `other` ends. Its vertical line must then be
+/// further left, so that the two lines do not overlap on that row.
 fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
     !bus.leaves_below
         && !bus.is_straight()

@@ -25,7 +25,8 @@ use crate::output::{
 /// The time for which the key `z` hides an item, in milliseconds: one hour.
 const SNOOZE_MS: u64 = 3_600_000;
 
-/// The effect of pressing the digit of a choice.
+/// The effect of pressing a digit in `inbox --interactive`. Each choice of an inbox item has a
+/// digit.
 enum DigitEffect {
     SendAnswer(RequestAnswer, AnswerScope),
     /// Ask the person for a text, then send it as the answer.
@@ -367,7 +368,8 @@ fn read_key() -> Result<KeyPress, CommandError> {
                     Some(digit) => break Ok(KeyPress::Digit(digit as usize - 1)),
                     None => break Ok(KeyPress::Letter(c)),
                 },
-                // Enter, Escape and other special keys do nothing.
+                // Ignore Enter, Escape and other special keys, so that they answer nothing by
+                // accident.
                 _ => {}
             },
             Ok(_) => {}

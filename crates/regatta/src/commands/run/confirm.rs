@@ -10,7 +10,7 @@ use crate::commands::CommandContext;
 use crate::commands::run::{RunArgs, RunModeArg};
 use crate::output::{CommandError, command_error};
 
-/// A person's answer to the question whether to start the plan.
+/// A person's answer when `run` asks whether to start the plan.
 pub(crate) enum PlanDecision {
     Start,
     Edit,

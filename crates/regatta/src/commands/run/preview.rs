@@ -268,8 +268,8 @@ impl RunPreview {
     }
 }
 
-/// Returns the name of a wave (a layer of tasks that can run at the same time), such as `2`, or of
-/// a part of a wave (a sub-wave), such as `2.3`. Both arguments count from 0.
+/// Returns the name of a wave (a layer of tasks that can run at the same time), such as `2`. A part
+/// of a wave (a sub-wave) has a name such as `2.3`. Both arguments count from 0.
 fn wave_name(wave: usize, sub: u32) -> String {
     if sub == 0 {
         (wave + 1).to_string()

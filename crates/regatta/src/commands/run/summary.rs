@@ -22,7 +22,7 @@ struct RunSummary {
     tasks: usize,
     landed: usize,
     failed: usize,
-    /// The number of tasks that need a person.
+    /// The number of tasks that cannot continue without a person.
     escalated: usize,
     waiting: usize,
     /// The milliseconds from the start of the run to its last change.
@@ -119,7 +119,7 @@ impl RunSummary {
     fn draw(&self, id: MissionId) -> String {
         let mut parts = vec![format!("took {}", format_seconds(self.wall_ms))];
         if self.work_ms > 0 {
-            // A speed-up below 5 % is not worth mentioning.
+            // Do not mention a speed-up below 5 %.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
             let speed_up = if gain < 1.05 {
                 String::new()

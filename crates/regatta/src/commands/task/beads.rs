@@ -21,7 +21,7 @@ use crate::output::{CommandError, CommandResult, command_error};
 use crate::plan::beads::{self, Bead, BeadState, Beads, ExportedBead, HELD_REASON_PREFIX};
 use crate::plan::diagnostic::SourceText;
 
-/// The result of an import, for `--json`.
+/// The result of `task import --beads`, for `--json`.
 #[derive(Default, Serialize)]
 struct ImportResult {
     added: Vec<TaskId>,
@@ -377,7 +377,7 @@ fn update_task(
     Ok(())
 }
 
-/// The result of an export, for `--json`.
+/// The result of `task export --beads`, for `--json`.
 #[derive(Serialize)]
 struct ExportResult {
     file: String,

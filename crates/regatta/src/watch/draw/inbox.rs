@@ -80,7 +80,7 @@ pub(super) fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Ve
     lines
 }
 
-/// The maximum number of lines for the question in a card.
+/// The maximum number of lines of an inbox item's question that its card shows.
 const MAX_QUESTION_LINES: usize = 4;
 
 fn inbox_card<'a>(
