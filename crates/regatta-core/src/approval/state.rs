@@ -35,7 +35,7 @@ pub enum ApprovalChange {
         /// True if the attempt whose agent asked is over.
         is_attempt_over: bool,
     },
-    /// The request is closed without an answer, because nobody needs the answer any more.
+    /// The request is closed, because nobody needs its answer any more.
     Withdraw,
     /// The attempt whose agent asked is over.
     EndAttempt,
@@ -63,7 +63,8 @@ impl ApprovalState {
                     is_attempt_over: false,
                 },
             ) => Ok(state),
-            (Open | Kept, ApprovalChange::Withdraw) => Ok(Closed),
+            // An answer that waits for the next attempt is withdrawn when its task ends.
+            (Open | Kept | Answered | AnsweredForTask, ApprovalChange::Withdraw) => Ok(Closed),
             (Open | Answered | AnsweredForTask, ApprovalChange::EndAttempt) => Ok(Closed),
             (Kept, ApprovalChange::EndAttempt) => Ok(Kept),
             (state, change) => Err(UnlistedTransition {
@@ -156,7 +157,7 @@ mod tests {
             (read(true), [None, None, Some(Closed), Some(Closed), None]),
             (
                 ApprovalChange::Withdraw,
-                [Some(Closed), Some(Closed), None, None, None],
+                [Some(Closed), Some(Closed), Some(Closed), Some(Closed), None],
             ),
             (
                 ApprovalChange::EndAttempt,

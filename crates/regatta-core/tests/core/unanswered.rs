@@ -302,6 +302,28 @@ fn a_contradicting_answer_takes_the_work_out_of_the_queue() {
     assert_eq!(world.status(grant.task), TaskStatus::Pending);
 }
 
+/// An answer that no agent can take any more is closed with its task. The program of the second
+/// attempt accepts no messages, so the answer still waits when the task is cancelled.
+#[test]
+fn an_unread_answer_ends_with_its_task() {
+    let (mut world, grant) = world_without_session();
+    ask_with_tool(&mut world, &grant, "1");
+    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.advance(3_600_000);
+    let second = world.take_supervised_task("ada");
+    answer_question(&mut world, "blue");
+    assert!(
+        world.board.approvals.contains_key(&Q1),
+        "the answer needs no delivery"
+    );
+    world.cancel(second.task);
+    world.ask("regatta", exit_command(&second, ProgramExit::Lost));
+    assert!(
+        world.board.approvals.is_empty(),
+        "the answered question outlives its task"
+    );
+}
+
 /// A question survives the end of its attempt, and its answer reaches the next attempt.
 #[test]
 fn a_question_outlives_its_attempt() {
