@@ -165,6 +165,15 @@ pub(crate) fn park(
     let times = before.as_ref().map_or(0, |outage| outage.times)
         + u32::from(is_limit && until_unix_ms.is_none());
     let before = before.filter(|outage| !outage.has_resumed);
+    // A problem that a person must fix does not end by itself. A limit that ends by itself must not
+    // replace it.
+    if is_limit
+        && before
+            .as_ref()
+            .is_some_and(|outage| outage.deadline_fleet_ms.is_none())
+    {
+        return;
+    }
     let deadline_fleet_ms = match (class, until_unix_ms) {
         (FailureClass::RateLimit | FailureClass::Overloaded, Some(unix_ms)) => {
             Some(now.fleet_ms + unix_ms.saturating_sub(now.unix_ms).max(1_000))

@@ -123,6 +123,30 @@ fn a_rate_limit_without_an_end_time_backs_off() {
     assert_eq!(reach_limit(&mut world), 1);
 }
 
+/// A limit ends by itself, and a missing sign-in does not. So an agent without a provider that
+/// reports both stays parked until a person resumes it.
+#[test]
+fn a_limit_does_not_replace_a_problem_that_a_person_must_fix() {
+    let mut world = World::with_agents(&[("ada", 2)]);
+    for file in ["a", "b"] {
+        world.add_for(task_to_add(file, &[file]), Some("ada"), AssignMode::Queue);
+    }
+    let grants = [(); 2].map(|()| world.take_supervised_task("ada"));
+    let classes = [FailureClass::Auth, FailureClass::RateLimit];
+    for (grant, class) in grants.iter().zip(classes) {
+        let how = ProgramExit::Failed {
+            reason: "the service refused the request".into(),
+            class: Some(class),
+        };
+        world.ask("regatta", exit_command(grant, how));
+    }
+    let parked = &world.board.parked["agent:ada"];
+    assert_eq!(
+        (parked.class, parked.deadline_fleet_ms),
+        (FailureClass::Auth, None)
+    );
+}
+
 /// A person who resumes the agent resets the back-off, too.
 #[test]
 fn resuming_an_agent_resets_its_back_off() {
