@@ -331,7 +331,10 @@ fn wave_cap(
     if task.is_light() {
         return GateResult::pass(StartGate::WaveCap);
     }
-    if let Some(full) = schedule::machine_full_reason(board) {
+    // The room of a runner was checked when it asked for work.
+    if facts.runner.is_none()
+        && let Some(full) = schedule::machine_full_reason(board)
+    {
         return block(WaitKind::Machine, full);
     }
     if let Some(mission) = mission {
@@ -357,7 +360,9 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     let young_count = board
         .attempts
         .values()
-        .filter(|attempt| attempt.started_fleet_ms + RAMP_UP_MS > now.fleet_ms)
+        .filter(|attempt| {
+            attempt.runner == facts.runner && attempt.started_fleet_ms + RAMP_UP_MS > now.fleet_ms
+        })
         .count() as u64;
     let free_if_short =
         |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young_count);

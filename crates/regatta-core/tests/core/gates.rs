@@ -2,9 +2,10 @@
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::command::{Command, CommandOutcome, PlannedTask};
-use regatta_core::ids::{AttemptId, MissionId, TaskId};
+use regatta_core::ids::{AttemptId, MissionId, RunnerName, TaskId};
 use regatta_core::limits::MachineLimits;
 use regatta_core::mission::{StartMission, StartMode};
+use regatta_core::runner::RegisterRunner;
 use regatta_core::schedule::{PollGrant, WaitKind, outlook, wait_reasons};
 use regatta_core::start_gates::{
     GateResult, GateVerdict, LostLanding, StartFacts, StartGate, TrunkState, evaluate,
@@ -303,6 +304,54 @@ fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
     // The warning does not keep the next attempt from completing the task.
     end_attempt(&mut world, &next);
     assert_eq!(world.status(TaskId(1)), TaskStatus::Completed);
+}
+
+/// A mission's task starts on a runner while the daemon's own machine is full. The gates count only
+/// the attempts of the machine on which the task would run.
+#[test]
+fn j4_the_gates_of_a_runner_do_not_count_the_daemons_machine() {
+    let mut world = World::with_agents(&[("ada", 9)]);
+    world.ask(
+        "ann",
+        Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 1,
+                attempt_memory_mb: 100,
+                ..world.board.limits
+            },
+        },
+    );
+    let plan = ["a", "b"].map(|file| planned_task("part", &[file], &[]));
+    start_mission(&mut world, StartMode::Flow, 3, plan.into());
+    let runner = RunnerName::new("box").unwrap();
+    world.ask(
+        "regatta",
+        Command::RegisterRunner(RegisterRunner {
+            name: runner.clone(),
+            identity: "box-1".into(),
+            token: "t".into(),
+            labels: vec![],
+            agents: vec![],
+            max_tasks: 2,
+            version: "1".into(),
+        }),
+    );
+    let facts = |runner: Option<RunnerName>| StartFacts {
+        memory_mb: Some(150),
+        disk_mb: Some(100_000),
+        runner,
+        ..trunk_present(0, None)
+    };
+    assert!(world.poll_with("ada", facts(None)).is_some());
+    assert_eq!(
+        world.poll_with("ada", facts(None)),
+        None,
+        "the daemon's machine is full"
+    );
+    assert!(
+        world.poll_with("ada", facts(Some(runner))).is_some(),
+        "150 MiB are enough for the runner's first attempt"
+    );
 }
 
 /// Wave cap: the smallest of the mission's workers, the machine's attempts, its memory and its

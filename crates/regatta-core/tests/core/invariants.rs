@@ -967,6 +967,7 @@ fn is_blocked_by_facts(board: &Board, ask: &PollRequest, facts: &StartFacts, now
     let young = board
         .attempts
         .values()
+        .filter(|attempt| attempt.runner == facts.runner)
         .filter(|attempt| now.fleet_ms - attempt.started_fleet_ms < 30_000)
         .count() as u64;
     let short = |free: Option<u64>, need: u64| free.is_some_and(|free| free < need * (young + 1));
