@@ -75,14 +75,14 @@ pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
                 outcome: Err(parse_error(&error)),
             }),
             // Some programs send both `result` and `error`, of which one is null. The other one is
-            // the answer.
-            (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
-                id,
-                outcome: Err(parse_error(&error)),
-            }),
+            // the answer. If both are null, the result is null.
             (Some(result), Some(Value::Null)) => Some(RpcMessage::Answer {
                 id,
                 outcome: Ok(result),
+            }),
+            (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Err(parse_error(&error)),
             }),
             _ => None,
         },
@@ -157,6 +157,7 @@ mod tests {
                 "error",
             ),
             (r#"{"id":1,"result":{},"error":null}"#, "result"),
+            (r#"{"id":1,"result":null,"error":null}"#, "result"),
             (
                 r#"{"id":0,"error":{"code":-1,"message":"m","data":{}}}"#,
                 "error",

@@ -135,12 +135,10 @@ fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec
     const X32_BIT: i64 = 0x4000_0000;
     // Some system calls have a separate number in the x32 range (programs with 32-bit pointers),
     // because their arguments contain structures with pointers.
-    let x32_number = |number: i64| {
-        if number == libc::SYS_ioctl {
-            514 | X32_BIT
-        } else {
-            number | X32_BIT
-        }
+    let x32_number = |number: i64| match number {
+        libc::SYS_ioctl => 514 | X32_BIT,
+        libc::SYS_kexec_load => 528 | X32_BIT,
+        _ => number | X32_BIT,
     };
     let x32_rules: Vec<_> = rules
         .iter()
