@@ -413,6 +413,30 @@ fn a_dependency_has_one_version_named_once() {
 
 // One place each.
 
+/// Returns whether a profile gives the program's own package settings of its own. Cargo then keeps
+/// the symbols of the program, although the profile says `strip = true`.
+fn keeps_symbols(manifest: &str, profile: &str) -> bool {
+    table_keys(manifest, &format!("profile.{profile}.package")).contains_key("regatta")
+}
+
+#[test]
+fn the_profiles_of_releases_strip_the_program() {
+    let manifest = read_document("Cargo.toml");
+    assert_eq!(table_keys(&manifest, "profile.release")["strip"], "=true");
+    for profile in ["release", "dist"] {
+        assert!(
+            !keeps_symbols(&manifest, profile),
+            "the profile {profile} names the package regatta, so cargo does not strip the program"
+        );
+    }
+    for planted in [
+        "[profile.release.package]\nregatta.opt-level = \"z\"\n",
+        "[profile.release.package.regatta]\nopt-level = \"z\"\n",
+    ] {
+        assert!(keeps_symbols(planted, "release"), "{planted}");
+    }
+}
+
 fn commits_to_store(path: &str, line: &str) -> bool {
     path != "crates/regatta-engine/src/writer.rs"
         && (line.contains("store.commit(") || line.contains("Store::commit("))
@@ -678,7 +702,7 @@ const FILES_THAT_MAY_SPAWN: [&str; 16] = [
     "crates/regatta-agents/src/shim.rs",
     "crates/regatta-agents/src/adapter.rs",
     "crates/regatta-agents/src/scripted.rs",
-    "crates/regatta-agents/src/sandbox/init.rs",
+    "crates/regatta-agents/src/sandbox/init_process.rs",
     "crates/regatta-agents/src/sandbox/namespaces.rs",
     "crates/regatta-agents/src/sandbox/probe.rs",
     "crates/regatta-agents/src/secrets.rs",
