@@ -15,6 +15,7 @@
 //! Not here: the services' own protocols, which are in `regatta-bridges`.
 
 mod incoming; // messages in a thread
+mod message_to_task; // a message becomes a turn, and the turn a task
 mod post; // posts for people
 mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews

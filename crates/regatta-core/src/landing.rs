@@ -19,12 +19,13 @@ pub mod batches; // the queue as batches, for display
 mod fault; // blame for failed trials
 pub mod guard; // changes that need a person's approval, and changes that never land
 mod operator; // requests of people: land, hold, revise, undo
-mod queue; // admission, merge order, and progress of the queue
+mod queue; // admission and merge order
 pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
 pub(crate) mod review; // reviews by another agent
 pub mod speculation; // the choice of the prefixes to validate next
 mod state; // the states of a landing and their changes
 mod trial_result; // reports of trials
+mod trial_start; // the start of trial merges, and of moves of the trunk
 pub mod trunk_check; // comparison of the trunk with the board
 mod trunk_move; // reports of moves of the trunk
 pub mod wave_commit; // one commit for all landings of a wave
@@ -50,11 +51,12 @@ pub use operator::{
 pub(crate) use operator::{
     begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
 };
-pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
+pub(crate) use queue::{retry, submit, submit_edits, withdraw};
 pub use remote_sync::merged_remote;
 pub use state::{LandingChange, LandingState};
 pub use trial_result::{TrialOutcome, on_trial_result};
 pub(crate) use trial_result::{announce, on_wait_timeout};
+pub(crate) use trial_start::advance;
 pub use trunk_move::{MoveOutcome, on_move_result};
 pub(crate) use trunk_move::{on_fence_expired, on_lent_fence_expired};
 

@@ -9,7 +9,7 @@
 //!
 //! [`mounts`] plans the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
 //! [`landlock_rules`] are the three mechanisms, in the order of preference. [`seccomp`] refuses
-//! system calls that none of them covers. [`init`] is the init process, which sets up its own
+//! system calls that none of them covers. [`init_process`] is the init process, which sets up its own
 //! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
 //! machine, and [`messages`] holds the messages.
 //!
@@ -19,7 +19,7 @@
 //! connects the program to these hosts; see [`crate::egress`].
 
 mod bubblewrap;
-mod init;
+mod init_process;
 mod landlock_rules;
 mod messages;
 mod mounts;
@@ -43,7 +43,7 @@ use crate::egress::{EgressRoutes, socket_in};
 use crate::run_dir::{write_atomic, write_unsynced};
 use mounts::{MountPlan, PathContent};
 
-pub use init::{SANDBOX_FAILED_EXIT_CODE, failure_reason, main};
+pub use init_process::{SANDBOX_FAILED_EXIT_CODE, failure_reason, main};
 pub use mounts::user_homes;
 pub use probe::{MechanismFinding, SandboxReport, detect_mechanisms};
 
@@ -414,7 +414,7 @@ fn prepare_with(
         env: toolchain_env(spec)
             .into_iter()
             .chain(
-                init::allocator_settings()
+                init_process::allocator_settings()
                     .into_iter()
                     .map(|(name, value)| (name.into(), value.into())),
             )

@@ -10,7 +10,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regatta_core::agent::SandboxLevel;
 
-use super::init::{SANDBOX_FAILED_EXIT_CODE, VERIFY_ONLY, failure_reason};
+use super::init_process::{SANDBOX_FAILED_EXIT_CODE, VERIFY_ONLY, failure_reason};
 use super::{
     NetworkAccess, ResourceLimits, SandboxMechanism, SandboxSpec, bubblewrap, landlock_rules,
     prepare_with, search_path,

@@ -5,7 +5,8 @@ use crate::ids::{AttemptId, Now};
 use crate::pattern::Uri;
 use crate::refusal::Refusal;
 
-use super::{ClaimMode, ClaimOwner, conflicting_holders, grant_owned};
+use super::grant::grant_owned;
+use super::{ClaimMode, ClaimOwner, conflicting_holders};
 
 /// Returns the lowest `count` free ports of a range: ports that nobody holds or waits for. Refuses
 /// and names some holders if too few ports are free.

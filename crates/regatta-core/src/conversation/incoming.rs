@@ -17,8 +17,8 @@ use crate::{agent, approval, message_router, task};
 use super::{
     Author, Conversation, FollowUps, HeldRequest, MAX_HELD_CONVERSATIONS, MAX_HELD_REQUESTS,
     MAX_QUEUED_PROMPTS, MAX_TEXT_BYTES, NoteTone, PostContent, ThreadMessage, ThreadMessageOutcome,
-    find, find_by_key, pending_approval, post, record_change, record_delivery, review, turn,
-    work_landing,
+    find, find_by_key, message_to_task, pending_approval, post, record_change, record_delivery,
+    review, turn, work_landing,
 };
 
 /// Returns whether a message that mentions no agent is for this agent. The bridge (the connection
@@ -192,7 +192,7 @@ pub(super) fn on_message(
         record_change(draft, conversation, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
-    let request = turn::TurnRequest {
+    let request = message_to_task::TurnRequest {
         by: message.author,
         text,
         source: message.source,
@@ -200,7 +200,7 @@ pub(super) fn on_message(
         context: message.context,
         pull: message.pull,
     };
-    let (turn_number, ahead) = turn::queue_prompt(draft, conversation, request, now)?;
+    let (turn_number, ahead) = message_to_task::queue_prompt(draft, conversation, request, now)?;
     Ok(ThreadMessageOutcome::Prompted {
         conversation: id,
         turn: turn_number,
@@ -356,7 +356,7 @@ pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Re
     }
     conversation.addressed_revision = draft.next_revision();
     for held in std::mem::take(&mut conversation.held) {
-        let request = turn::TurnRequest {
+        let request = message_to_task::TurnRequest {
             by: held.by,
             text: held.text,
             source: held.source,
@@ -364,7 +364,7 @@ pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Re
             context: None,
             pull: None,
         };
-        turn::queue_prompt(draft, conversation, request, now)?;
+        message_to_task::queue_prompt(draft, conversation, request, now)?;
         conversation = find(draft.board(), id)?;
     }
     Ok(())

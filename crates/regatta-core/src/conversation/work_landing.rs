@@ -8,8 +8,9 @@ use crate::landing::{self, Landing};
 use crate::refusal::Refusal;
 use crate::task::Task;
 
+use super::message_to_task::begin_next_turn;
 use super::post::{self, NoteTone};
-use super::turn::{begin_next_turn, close_turn};
+use super::turn::close_turn;
 use super::{
     Author, Conversation, ConversationLandingEnd, TurnEvent, TurnState, find, find_by_task,
     record_change,

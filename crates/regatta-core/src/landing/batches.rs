@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Board;
 use crate::ids::{LandingId, Now, ProjectName};
 
-use super::{Landing, LandingState, queue};
+use super::{Landing, LandingState, queue, trial_start};
 
 /// The state of a landing as people see it, including landings that are tested or moved as part of
 /// another landing's trial merge.
@@ -129,7 +129,7 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
             // `last` while some commits of the trial have not passed a trial of their own (Q1). So
             // this trial gives those landings no state.
             LandingState::Validated { .. }
-                if last.id != landing.id && !queue::is_verified(board, last) =>
+                if last.id != landing.id && !trial_start::is_verified(board, last) =>
             {
                 return None;
             }

@@ -15,10 +15,10 @@ use crate::task::{self, Expects, Submission, Task, TaskStatus};
 use crate::{approval, claim, intervention, manifest};
 
 use super::guard::SpecialFile;
-use super::queue::{self, enqueue, merge_order, new_landing, regatta_agent_name};
+use super::queue::{enqueue, merge_order, new_landing, regatta_agent_name};
 use super::{
     Landing, LandingAsked, LandingHeld, LentTrunkClaim, QueueHeld, QueueHold, QueueReleased, fault,
-    find, guard, remote_sync, review, wave_commit, withdraw,
+    find, guard, remote_sync, review, trial_start, wave_commit, withdraw,
 };
 
 /// Tells the person who asked to land a task's work where that work is in the queue.
@@ -183,7 +183,7 @@ pub(crate) fn hold_landing(
             retry_at: None,
         }));
     }
-    queue::advance(draft, &task.project, now)
+    trial_start::advance(draft, &task.project, now)
 }
 
 /// Releases a task's queued work that [`hold_landing`] held back.

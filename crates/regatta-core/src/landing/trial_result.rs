@@ -21,7 +21,7 @@ use super::trunk_move::land_all;
 use super::{
     CarriedLanding, Landing, LandingDeferred, LandingEnded, LandingHeld, LandingRed,
     LandingReturned, LandingSquashed, LandingState, LandingValidated, NothingNew, QueueOvertaken,
-    fault, find, queue, remote_sync, wave_commit,
+    fault, find, remote_sync, trial_start, wave_commit,
 };
 
 /// The result of a trial merge: of merging its landings and running the checks on the merged files.
@@ -219,7 +219,7 @@ pub fn on_trial_result(
             }
         }
     }
-    queue::advance(draft, &project, now)
+    trial_start::advance(draft, &project, now)
 }
 
 const MOVE_UNDER_WAY: &str =

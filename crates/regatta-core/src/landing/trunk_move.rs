@@ -15,7 +15,8 @@ use crate::{intervention, lead};
 
 use super::trial_result::{announce_with, hold_with_backoff, requeue};
 use super::{
-    CarriedLanding, DroppedSides, Landing, LandingLanded, LandingState, QueueOvertaken, find, queue,
+    CarriedLanding, DroppedSides, Landing, LandingLanded, LandingState, QueueOvertaken, find,
+    trial_start,
 };
 
 /// The result of trying to move the trunk to a validated commit.
@@ -124,7 +125,7 @@ pub fn on_move_result(
             hold_with_backoff(draft, id, reason, now)?;
         }
     }
-    queue::advance(draft, &landing.project, now)
+    trial_start::advance(draft, &landing.project, now)
 }
 
 /// Ends a move of the trunk that was not carried out: queues the landing again and releases the
@@ -343,7 +344,7 @@ pub(crate) fn on_fence_expired(
                 &landing,
                 "moving the trunk took too long; trying again",
             );
-            queue::advance(draft, &landing.project, now)
+            trial_start::advance(draft, &landing.project, now)
         }
         _ => Ok(()),
     }

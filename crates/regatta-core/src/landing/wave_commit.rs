@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::schedule;
 use crate::task::{Task, TaskStatus};
 
-use super::{Landing, LandingAsked, LandingState, queue};
+use super::{Landing, LandingAsked, LandingState, trial_start};
 
 /// Identifies a wave (tasks that land as one commit): a mission and one step of its plan.
 pub type WaveId = (MissionId, PlanStep);
@@ -197,7 +197,7 @@ pub(crate) fn recheck_wave_commits(draft: &mut Draft, now: Now) -> Result<(), Re
         .collect();
     projects.dedup();
     for project in projects {
-        queue::advance(draft, &project, now)?;
+        trial_start::advance(draft, &project, now)?;
     }
     Ok(())
 }
