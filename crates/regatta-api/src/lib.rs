@@ -8,6 +8,7 @@
 //! This crate leaves the rules to regatta-core, and the transport to regatta-server and the command
 //! line.
 
+pub mod graph_layout; // the positions of tasks in a drawing of their graph
 pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs
 pub mod json; // conversions between data and JSON values

@@ -1,8 +1,6 @@
 //! The graph of tasks and the tasks that block them: finds cycles, and computes the steps in which
 //! a plan can run. Not here: starting the tasks of a step (see [`schedule`](crate::schedule)).
 
-pub mod layout; // the positions of tasks in a drawing
-
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -120,7 +118,8 @@ pub fn layers(
 }
 
 /// Returns the wave of each item: the length of the longest chain of dependencies that leads to it.
-fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
+/// If items depend on each other in a circle, returns such a circle.
+pub fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     let mut waves = vec![0; depends_on.len()];
     let mut open_dependencies: Vec<usize> = depends_on.iter().map(Vec::len).collect();
     let mut dependents: Vec<Vec<usize>> = vec![Vec::new(); depends_on.len()];

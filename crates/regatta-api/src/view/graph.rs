@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::graph::layout::{self, LayoutTask, TaskProgress};
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::plural;
 use regatta_core::task::TaskStatus;
 use serde::{Deserialize, Serialize};
 
+use crate::graph_layout::{self as layout, LayoutTask, TaskProgress};
 use crate::live_view::{DisplayState, TaskRowView};
 
 /// Tasks and their dependencies as a graph on a grid. Each column is a wave (a group of tasks that

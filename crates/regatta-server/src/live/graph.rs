@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use regatta_api::graph_layout::MAX_HOPS;
 use regatta_api::live_view::TaskRowView;
 use regatta_api::view::GraphView;
-use regatta_core::graph::layout::MAX_HOPS;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::task::{Task, TaskStatus};
 use regatta_engine::ports::store::{StoreError, TaskFilter};

@@ -17,10 +17,10 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::TaskId;
-use crate::task::TaskStatus;
+use regatta_core::graph::waves;
+use regatta_core::ids::TaskId;
+use regatta_core::task::TaskStatus;
 
-use super::waves;
 use fold::{FoldInput, FoldedGraph};
 use grid::LayoutGrid;
 
@@ -46,18 +46,12 @@ impl TaskProgress {
     /// Returns the progress for a status. A failed task is not over, because others may wait for
     /// its retry.
     pub fn from_status(status: TaskStatus) -> TaskProgress {
-        match status {
-            TaskStatus::Completed | TaskStatus::Cancelled => TaskProgress::Ended,
-            TaskStatus::Backlog
-            | TaskStatus::Unassigned
-            | TaskStatus::Offered
-            | TaskStatus::Pending => TaskProgress::Waiting,
-            TaskStatus::InProgress
-            | TaskStatus::Validating
-            | TaskStatus::InReview
-            | TaskStatus::Landing
-            | TaskStatus::Failed
-            | TaskStatus::NeedsHuman => TaskProgress::Active,
+        if status.is_terminal() && status != TaskStatus::Failed {
+            TaskProgress::Ended
+        } else if status.is_waiting() || status == TaskStatus::Backlog {
+            TaskProgress::Waiting
+        } else {
+            TaskProgress::Active
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ids::TaskId;
+use regatta_core::ids::TaskId;
 
 use super::{LayoutTask, MAX_BOXES, TaskProgress, assign_columns};
 
