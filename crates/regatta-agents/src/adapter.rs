@@ -428,7 +428,7 @@ impl AgentsAdapter {
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let _start = lock(&dir.start_lock()).map_err(|error| {
                     errors::file_error(
-                        "lock the file that guards the start of the program,",
+                        "lock the file that allows only one start of the program,",
                         &dir.start_lock(),
                         error,
                     )
@@ -463,7 +463,7 @@ impl AgentsAdapter {
         })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "lock the file that guards the start of the program,",
+                "lock the file that allows only one start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -583,7 +583,7 @@ impl Agents for AgentsAdapter {
         })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "lock the file that guards the start of the program,",
+                "lock the file that allows only one start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -643,7 +643,7 @@ impl Agents for AgentsAdapter {
                     .map(|acquired| acquired.is_none())
                     .map_err(|error| {
                         errors::file_error(
-                            "lock the file that guards the start of the program,",
+                            "lock the file that allows only one start of the program,",
                             &lock,
                             error,
                         )

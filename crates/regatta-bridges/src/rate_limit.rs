@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::intake::unix_time_ms;
 
-/// A rate limit of a service. A call that falls under the limit uses some of the limit's units.
+/// A rate limit of a service. Each call to which the limit applies uses up some of
+/// the limit's units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
     /// Name of the counter that is limited: a method of the service's API, or a method in one

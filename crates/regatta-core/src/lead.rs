@@ -190,8 +190,8 @@ pub fn label_of(lead: &AgentName) -> Option<Label> {
     Label::new(&format!("lead:{lead}")).ok()
 }
 
-/// Adds a new task to a mission for its lead, unless the mission already has its maximum number of
-/// tasks.
+/// Adds a task to a mission at the request of the mission's lead. Refuses if the mission already
+/// has its maximum number of tasks.
 pub fn add_child(
     draft: &mut Draft,
     id: MissionId,

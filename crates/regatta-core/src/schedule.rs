@@ -193,8 +193,8 @@ pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
         // the refusal at once.
         return true;
     };
-    // Regatta starts this agent's program itself, so the request will be refused. Wake the caller
-    // here, too.
+    // Regatta starts this agent's program itself, so the request will be refused. The waiting caller
+    // must wake up to get the refusal.
     if agent.is_run_by_regatta() && !request.by_hand {
         return true;
     }

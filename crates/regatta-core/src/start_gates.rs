@@ -27,7 +27,8 @@ pub enum StartGate {
     FileManifest,
     /// All tasks on which this task depends are completed.
     DependencyGraph,
-    /// The previous attempt did not have to be stopped for being silent too long.
+    /// Warns if the task's previous attempt was stopped because its program was silent for too
+    /// long.
     MisalignmentBreaker,
     /// The machine and the mission have room for one more attempt, and it is the turn of the task's
     /// wave (tasks that run at the same time).

@@ -72,7 +72,8 @@ impl ActivityInterval {
     }
 }
 
-/// The number and total time of a task's ended intervals with one activity.
+/// How often, and for how long in total, a task was in one activity. Counts only periods that have
+/// ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActivityTotal {

@@ -397,8 +397,8 @@ impl MarkKeeper<'_> {
         // store is refused because of it.
         if let Err(error) = written {
             tracing::debug!(
-                "could not update the file that says up to which event the store must be \
-                complete; the older, less strict version of that file stays: {error}"
+                "could not update the file that records the last event the store must have; the \
+                file still names an earlier event: {error}"
             );
         }
     }

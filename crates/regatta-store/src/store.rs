@@ -108,9 +108,8 @@ impl Drop for SqliteStore {
         });
         if let Err(error) = mark_result {
             tracing::debug!(
-                "could not update the file that says up to which event the store must be \
-                complete while closing the store; the older, less strict version of that file \
-                stays: {error}"
+                "could not update the file that records the last event the store must have, while \
+                closing the store; the file still names an earlier event: {error}"
             );
         }
         self.history.close_idle();

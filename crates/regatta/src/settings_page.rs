@@ -282,7 +282,7 @@ fn the_types_on_the_page_list_every_word_of_a_choice() {
     assert!(compared > 15, "only {compared} types were compared");
 }
 
-/// Formats a value as a settings file has it.
+/// Formats a value in TOML, the syntax of a settings file.
 fn to_toml(value: &Value) -> String {
     let value: toml::Value = serde_json::from_value(value.clone()).unwrap();
     value.to_string()

@@ -593,8 +593,8 @@ fn describe(spec: &SandboxSpec, mechanism: SandboxMechanism) -> String {
     format!("{}, by {mechanism}, {network}", level_name(spec.level))
 }
 
-/// Returns warnings about protection that the mechanism cannot offer. No sandbox level promises
-/// that protection.
+/// Returns a warning for each protection that the profile asks for and the mechanism cannot offer.
+/// The start is not refused, because no sandbox level promises these protections.
 fn missing_protection(mechanism: SandboxMechanism, spec: &SandboxSpec) -> Vec<String> {
     let mut gaps = vec![];
     if mechanism == SandboxMechanism::Landlock {

@@ -163,7 +163,7 @@ pub fn continue_without_answer(
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
             format!("{id} is not a question of the attempt {attempt}"),
-            "use the id of a question that the tool `ask` returned; permission cannot be assumed",
+            "use an id that the tool `ask` returned; a request for permission needs a person's answer",
         ));
     }
     if let Some(decision) = &approval.decision {

@@ -67,8 +67,8 @@ impl HookInput<'_> {
     }
 }
 
-/// The decision whether a hook fires for an input (a message, an event or a freed claim). `why` is
-/// a reason for people.
+/// Says whether a hook fires for an input (a message, an event or a freed claim). `why` explains
+/// this in words for a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,

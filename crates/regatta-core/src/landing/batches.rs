@@ -19,8 +19,8 @@ use super::{Landing, LandingState, queue, trial_start};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LandingProgress {
-    // The variants are sorted from nearest to the trunk to farthest, because the code compares them
-    // with the derived `Ord`.
+    // The order of the variants matters, because the code compares them with the derived `Ord`: the
+    // variant nearest to the trunk comes first.
     Moving,
     /// The landing passed its trial merge and waits until the trunk can move.
     Passed,

@@ -1,4 +1,4 @@
-//! The state of a landing, and the one table of its changes.
+//! The states of a landing, and the only table of the changes that each state allows.
 
 use serde::{Deserialize, Serialize};
 

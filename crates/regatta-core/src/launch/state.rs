@@ -1,4 +1,5 @@
-//! The state of a team member in a launch, and the one table of its changes.
+//! The states of a team member in a launch, and the only table of the changes that each state
+//! allows.
 
 use serde::{Deserialize, Serialize};
 

@@ -164,8 +164,8 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     }
 }
 
-/// Converts a text to one short line and replaces the characters that JSON would escape, so that
-/// the text is not longer in JSON.
+/// Converts a text to one short line without the characters that JSON would escape. The text
+/// therefore has the same length in JSON.
 fn plain_line(text: &str) -> String {
     let mut line = String::new();
     for c in text.chars() {

@@ -59,7 +59,8 @@ pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     outlook
 }
 
-/// Returns whether a task's finished work is held back in the landing queue.
+/// Returns whether a task's finished work is held in the landing queue, which happens when local
+/// changes in the user's checkout are in the way.
 fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
     task.landing
         .and_then(|id| board.landings.get(&id))

@@ -358,8 +358,9 @@ fn parse_references(id: &str, accepts: &AcceptedIds) -> Result<Vec<Reference>, P
     })
 }
 
-/// Returns the error for an id of a kind that the API verb does not accept, such as `Q7`. Such an
-/// id was read as the name of an agent, so the general error would be misleading.
+/// Returns the error for an id of a kind that the API verb does not accept, such as `Q7`. The
+/// general error would say that no agent has this name, because any other id is taken for an
+/// agent's name.
 fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Problem> {
     const KINDS_WITH_LETTER: [ReferenceKind; 6] = [
         ReferenceKind::Task,

@@ -73,7 +73,8 @@ pub(crate) fn header_text(seconds: f64) -> String {
 /// One rate limit against which an API call counts.
 #[derive(Clone, Debug)]
 pub(crate) struct RateRule {
-    /// The limited operation and the client, such as `chat.update of A1`.
+    /// The operation and the client to which the limit applies. In `chat.update of A1` the operation
+    /// is `chat.update` and the client is `A1`.
     pub(crate) key: String,
     pub(crate) cost: u32,
     pub(crate) kind: RateRuleKind,

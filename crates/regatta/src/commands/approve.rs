@@ -33,7 +33,7 @@ pub(crate) struct AllowArgs {
     /// Allow all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Later requests that get the same answer without a new question
+    /// Later requests to answer in the same way without asking again
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
 }
@@ -45,7 +45,7 @@ pub(crate) struct DenyArgs {
     /// Deny all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Later requests that get the same answer without a new question
+    /// Later requests to answer in the same way without asking again
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
     /// Reason to send to the agent

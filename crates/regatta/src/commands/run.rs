@@ -66,8 +66,9 @@ pub(crate) struct RunArgs {
     /// Name of the quest in the wave file (default: the common prefix of its ids)
     #[arg(long, requires = "from_wave")]
     pub(crate) quest: Option<String>,
-    /// Command that must succeed when a task of the wave file has passed its checks; {id} and
-    /// {quest} in it are replaced by the ids of the task and its quest
+    /// Command to run after a task of the wave file has passed its checks; the task is accepted
+    /// only if the command succeeds; {id} and {quest} are replaced by the ids of the task and its
+    /// quest
     #[arg(long, value_name = "CMD", requires = "from_wave")]
     pub(crate) ratchet: Option<String>,
     /// Wait until no task can continue without a person; the exit code tells the outcome

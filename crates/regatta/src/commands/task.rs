@@ -130,8 +130,8 @@ pub(crate) enum TaskCommand {
         /// Plan file to read (TOML or JSON); with --beads, an issue file such as
         /// .beads/issues.jsonl
         file: PathBuf,
-        /// Read issues of the tracker beads: add tasks for new issues, and update the tasks of
-        /// changed issues
+        /// Read issues of the issue tracker Beads: add tasks for new issues, and update the tasks
+        /// of changed issues
         #[arg(long)]
         beads: bool,
     },
@@ -140,11 +140,11 @@ pub(crate) enum TaskCommand {
         /// Export ended tasks too
         #[arg(long)]
         all: bool,
-        /// Write the tasks as issues of the tracker beads
+        /// Print the tasks in the format of the issue tracker Beads
         #[arg(long)]
         beads: bool,
-        /// Issue file of the tracker beads to update (default: print the issues); other fields in
-        /// the file are kept
+        /// Issue file of the issue tracker Beads to update (default: print the issues); other fields
+        /// in the file are kept
         #[arg(requires = "beads")]
         file: Option<PathBuf>,
     },

@@ -378,7 +378,8 @@ impl RunnerProcess {
                         Ok(()) => after = 0,
                         Err(error) => {
                             tracing::error!(
-                                "could not register again with the daemon, trying again: {}",
+                                "this runner could not renew its registration with the daemon, trying \
+                                again: {}",
                                 error.message()
                             );
                             std::thread::sleep(RETRY_DELAY * 10);

@@ -217,9 +217,9 @@ fn wait_for_turn(
                     });
                 }
                 outcome => {
-                    tracing::error!(task = %landed.task, "the request for the claim to make \
-                        the release after task {} got an unexpected answer; requesting the \
-                        claim again: {outcome:?}",
+                    tracing::error!(task = %landed.task, "task {} has landed and its release \
+                        is due, but the request for the release's claim got an unexpected answer; \
+                        requesting the claim again: {outcome:?}",
                         landed.task)
                 }
             },
