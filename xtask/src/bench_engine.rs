@@ -48,7 +48,7 @@ pub(crate) fn start_engine(
         agents,
         clock: Arc::new(MachineClock),
     };
-    let (engine, _) = Engine::start(ports, EngineSettings::default())?;
+    let engine = Engine::start(ports, EngineSettings::default())?.engine;
     Ok((engine, counts))
 }
 

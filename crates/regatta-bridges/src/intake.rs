@@ -10,11 +10,11 @@ use regatta_core::board::Board;
 use regatta_core::bridge_health::{self, Bridge};
 use regatta_core::command::{Actor, Command, CommandOutcome, Request};
 use regatta_core::conversation::{
-    Author, Conversation, ConversationCommand, Service, ThreadMessage, ThreadMessageOutcome,
-    find_by_key,
+    Author, Conversation, ConversationCommand, ConversationPull, Service, ShowOutcome,
+    ThreadMessage, ThreadMessageOutcome, find_by_key,
 };
-use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
-use regatta_engine::{CommandFailure, Engine};
+use regatta_core::ids::{AgentName, ApprovalId, ConversationId, ProjectName, RequestKey};
+use regatta_engine::{BridgeReportSender, CommandFailure, CommandReply, Engine};
 
 use crate::config::{
     BridgeRegistry, ChannelRules, ContextPolicy, RefusalPolicy, Requester, may_ask,
@@ -29,6 +29,7 @@ pub struct Intake {
     pub agent: AgentName,
     pub service: Service,
     pub(crate) engine: Engine,
+    pub(crate) reports: BridgeReportSender,
     pub(crate) registry: Arc<BridgeRegistry>,
     pub(crate) directory: Arc<BridgeDirectory>,
 }
@@ -192,13 +193,8 @@ impl Intake {
             service: self.service,
             agent: self.agent.clone(),
         };
-        let command = Command::ReportBridge(bridge_health::BridgeHealth { bridge, problem });
-        let request = Request {
-            by: Actor::Regatta,
-            key: None,
-            command,
-        };
-        if let Err(failure) = self.engine.submit_async(request).await {
+        let health = bridge_health::BridgeHealth { bridge, problem };
+        if let Err(failure) = self.reports.report_health(health).await {
             tracing::warn!(agent = %self.agent, service = %self.service, "could not record whether \
                 {} accepts the credential of the agent {}; the inbox may show an old state: {failure}",
                 self.service, self.agent);
@@ -440,11 +436,41 @@ impl Intake {
     }
 
     async fn submit(&self, request: Request) -> Result<Option<CommandOutcome>, String> {
-        match self.engine.submit_async(request).await {
+        self.outcome(self.engine.submit_async(request).await)
+    }
+
+    /// Reports that a post of a conversation was shown, or why it never can be.
+    pub(crate) async fn report_shown(
+        &self,
+        conversation: ConversationId,
+        post: u64,
+        shown: ShowOutcome,
+    ) -> Result<(), String> {
+        let reply = self.reports.report_shown(conversation, post, shown).await;
+        self.outcome(reply).map(|_| ())
+    }
+
+    /// Reports that a pull request for a conversation's work was opened.
+    pub(crate) async fn report_pull_request(
+        &self,
+        conversation: ConversationId,
+        pull: ConversationPull,
+    ) -> Result<(), String> {
+        let reply = self.reports.report_pull_request(conversation, pull).await;
+        self.outcome(reply).map(|_| ())
+    }
+
+    /// Returns the outcome of an answer of the engine. If the engine refused, records the refusal
+    /// and returns `None`, because the engine would refuse a repetition too.
+    fn outcome(
+        &self,
+        reply: Result<CommandReply, CommandFailure>,
+    ) -> Result<Option<CommandOutcome>, String> {
+        match reply {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "a request to the agent {} arrived through {}, but the engine refused the request, so it is ignored: {why}", self.agent, self.service);
+                tracing::info!(agent = %self.agent, service = %self.service, "the engine refused a request or a report of the bridge of the agent {} to {}, so it is ignored: {why}", self.agent, self.service);
                 self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }

@@ -8,7 +8,8 @@
 //! the two traits of [`service`].
 //!
 //! This crate decides nothing about the work itself. It submits commands to the engine, and the
-//! engine accepts or refuses each command.
+//! engine accepts or refuses each command. What the bridges did themselves, such as showing a post,
+//! they report through a [`BridgeReportSender`], which takes no other reports.
 
 pub mod config; // agents and credentials
 pub mod intake; // turns events into commands
@@ -35,7 +36,7 @@ use axum::Router;
 use regatta_api::view::BridgeView;
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
-use regatta_engine::Engine;
+use regatta_engine::{BridgeReportSender, Engine};
 use tokio::task::JoinHandle;
 
 use config::{BridgeInstance, BridgeRegistry, Credentials, DisabledBridge};
@@ -52,6 +53,7 @@ pub struct Bridges {
     tasks: Vec<JoinHandle<()>>,
     routes: DeliveryRoutes,
     engine: Engine,
+    reports: BridgeReportSender,
 }
 
 impl Bridges {
@@ -60,6 +62,7 @@ impl Bridges {
     /// restart also count against the rate limits of the services.
     pub fn start(
         engine: Engine,
+        reports: BridgeReportSender,
         registry: BridgeRegistry,
         data: Option<&Path>,
     ) -> Result<Bridges, String> {
@@ -71,6 +74,7 @@ impl Bridges {
                 agent: instance.agent.clone(),
                 service: instance.service,
                 engine: engine.clone(),
+                reports: reports.clone(),
                 registry: registry.clone(),
                 directory: directory.clone(),
             };
@@ -116,6 +120,7 @@ impl Bridges {
             tasks,
             routes,
             engine,
+            reports,
         })
     }
 
@@ -219,6 +224,7 @@ impl Bridges {
             agent: instance.agent.clone(),
             service: instance.service,
             engine: self.engine.clone(),
+            reports: self.reports.clone(),
             registry: self.registry.clone(),
             directory: self.directory.clone(),
         };

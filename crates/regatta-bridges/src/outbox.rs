@@ -400,14 +400,10 @@ impl PostJob {
     async fn record_shown(&self, post: u64, shown: ShowOutcome) -> JobOutcome {
         match self
             .intake
-            .submit_conversation_command(ConversationCommand::ReportShown {
-                conversation: self.conversation.id,
-                post,
-                shown,
-            })
+            .report_shown(self.conversation.id, post, shown)
             .await
         {
-            Ok(_) => JobOutcome::Done,
+            Ok(()) => JobOutcome::Done,
             Err(why) => JobOutcome::Failed(why),
         }
     }
@@ -541,10 +537,7 @@ impl PostJob {
                 };
                 if let Err(why) = self
                     .intake
-                    .submit_conversation_command(ConversationCommand::ReportPullRequest {
-                        conversation: self.conversation.id,
-                        pull,
-                    })
+                    .report_pull_request(self.conversation.id, pull)
                     .await
                 {
                     return JobOutcome::Failed(why);

@@ -1,25 +1,28 @@
-//! Commands: every request that can change the board, whether it comes from the command line, the
-//! HTTP API, an agent or the engine. [`decide`] runs a command against the board and returns the
+//! Everything that can change the board. A [`Command`] is a request, whether it comes from the
+//! command line, the HTTP API, an agent or Regatta. A [`Report`] is what Regatta itself found out,
+//! for example that a program has ended. [`decide`] runs either against the board and returns the
 //! changes to store, or a refusal.
 //!
-//! Not here: the rules themselves. Each command is handled by the module of its subject, such as
+//! Not here: the rules themselves. Each input is handled by the module of its subject, such as
 //! [`task`].
 
 mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
+mod report; // what Regatta reports to itself
 mod run; // calls the function that handles a command
+mod run_report; // calls the function that handles a report
 mod tick; // timers that expired
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent_protocol::{AgentEvent, AgentRequest, RequestAnswer};
+use crate::agent_protocol::{AgentRequest, RequestAnswer};
 use crate::board::{Board, Deadline, Draft, Rows};
 use crate::effect::{Effect, EffectKey};
 use crate::event::Recorded;
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, FiringId, HookId, LandingId,
-    LaunchId, MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId,
-    TeamName, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, CommitId, HookId, LandingId, LaunchId,
+    MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName,
+    WaitId,
 };
 use crate::limits::{self, MachineLimits};
 use crate::refusal::Refusal;
@@ -27,10 +30,11 @@ use crate::{
     agent, approval, attempt, bridge_health, budget, bus, claim, collision_forecast, conversation,
     hook, idempotency, inbox, intervention, isolation_breach, landing, launch, lead,
     manifest_discovery, message_router, mission, plan_request, policy, project, provider_outage,
-    react, runner, schedule, scope_escape, start_gates, task, team,
+    react, runner, schedule, scope_escape, task, team,
 };
 
 pub use actor::Actor;
+pub use report::Report;
 
 /// A task of a mission that is about to start. The task has no id yet, so its blockers are given by
 /// their position in the plan.
@@ -43,7 +47,8 @@ pub struct PlannedTask {
     pub assign: Option<AgentName>,
 }
 
-/// A request that can change the board (all live state of Regatta).
+/// The content of a request to change the board. Persons, agents and Regatta may make requests.
+/// The facts that only Regatta can know are [`Report`]s.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "command")]
 #[allow(
@@ -365,136 +370,6 @@ pub enum Command {
     RemoveHook {
         hook: HookId,
     },
-
-    // Only Regatta itself can send the commands from `PollSupervised` to the end of this list.
-    /// The engine asks for work for an agent whose program Regatta starts.
-    PollSupervised {
-        poll: schedule::PollRequest,
-        /// Facts that the engine has just collected, such as whether the trunk is up to date. The
-        /// conditions for a start are checked against these facts.
-        #[serde(default)]
-        facts: Box<start_gates::StartFacts>,
-    },
-    Resume {
-        pid: u32,
-    },
-    Tick,
-    ReportExited {
-        attempt: AttemptId,
-        token: u64,
-        #[serde(rename = "how")]
-        exit: attempt::ProgramExit,
-    },
-    /// An attempt's program has started, in this sandbox.
-    ReportLaunched {
-        attempt: AttemptId,
-        token: u64,
-        sandbox: Option<String>,
-        warnings: Vec<String>,
-    },
-    /// The engine found a sign that an attempt worked outside its workspace.
-    #[serde(rename = "report_doubted")]
-    ReportIsolationBreach {
-        attempt: AttemptId,
-        token: u64,
-        sign: isolation_breach::IsolationBreach,
-    },
-    /// Other programs already listen on these ports that were reserved for an attempt.
-    ReportPortsTaken {
-        attempt: AttemptId,
-        token: u64,
-        taken: Vec<u16>,
-    },
-    /// An attempt's program reported an event. The report names the event's position in the
-    /// program's journal (the file with everything that the program prints).
-    #[serde(rename = "report_said")]
-    ReportAgentEvent {
-        attempt: AttemptId,
-        token: u64,
-        n: u64,
-        #[serde(rename = "said")]
-        event: AgentEvent,
-    },
-    /// An attempt's program has printed nothing for `since_ms` milliseconds. Without `since_ms`,
-    /// the program is active again.
-    ReportSilent {
-        attempt: AttemptId,
-        token: u64,
-        since_ms: Option<u64>,
-    },
-    /// The credential of a bridge (a connection to an outside service) works, or has a problem.
-    ReportBridge(bridge_health::BridgeHealth),
-    /// The state of all bridges (connections to outside services) when a daemon starts.
-    ReportBridges {
-        all: Vec<bridge_health::BridgeHealth>,
-    },
-    /// The result of checking the programs of a team's members before the team is launched.
-    ReportResolved {
-        launch: LaunchId,
-        found: Vec<launch::MemberResolution>,
-    },
-    #[serde(rename = "report_judged")]
-    ReportWorkVerdict {
-        attempt: AttemptId,
-        token: u64,
-        verdict: attempt::WorkVerdict,
-        #[serde(default)]
-        findings: attempt::WorkFindings,
-    },
-    #[serde(rename = "report_tried")]
-    ReportTrial {
-        landing: LandingId,
-        #[serde(rename = "found")]
-        outcome: landing::TrialOutcome,
-    },
-    #[serde(rename = "report_moved")]
-    ReportTrunkMove {
-        landing: LandingId,
-        fence: u64,
-        #[serde(rename = "found")]
-        outcome: landing::MoveOutcome,
-    },
-    /// The result of pushing the trunk to its remote. `failure` is the reason if the push failed.
-    ReportPushed {
-        project: ProjectName,
-        remote: String,
-        commit: CommitId,
-        #[serde(rename = "trouble")]
-        failure: Option<String>,
-    },
-    /// The user's checkout, whose local changes blocked a landing, has changed, so the landing can
-    /// be tried again.
-    ReportCheckout {
-        landing: LandingId,
-    },
-    /// The trunk cannot be pushed, because the remote has commits that the local trunk lacks.
-    ReportDiverged {
-        project: ProjectName,
-        commit: CommitId,
-        found: landing::remote_sync::DivergedRemote,
-    },
-    /// The engine compared the trunk with the landings on the board and found these differences.
-    ReportTrunk {
-        project: ProjectName,
-        seen: landing::trunk_check::TrunkSeen,
-    },
-    /// The conflicts that the engine found when it merged a project's workspaces with each other as
-    /// a test.
-    ReportCollisions {
-        project: ProjectName,
-        found: Vec<collision_forecast::FoundCollision>,
-    },
-    /// The command of a hook (a rule of the user) has ended.
-    ReportHook {
-        firing: FiringId,
-        ended: hook::FiringEnd,
-        output: String,
-        #[serde(rename = "shut_in")]
-        sandbox_description: Option<String>,
-    },
-    /// An effect (an action outside the board, such as a git command) was performed and has no
-    /// other report.
-    ReportPerformed,
 }
 
 /// A command with the person or agent who asks for it, and with the idempotency key under which a
@@ -504,6 +379,52 @@ pub struct Request {
     pub by: Actor,
     pub key: Option<RequestKey>,
     pub command: Command,
+}
+
+/// Everything that can change the board: a request of a person, an agent or Regatta, or a report of
+/// Regatta itself.
+///
+/// The interfaces submit only requests. The engine gives [`Report`]s their own way in, which the
+/// interfaces cannot reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few inputs exist at once, and none is stored"
+)]
+pub enum BoardInput {
+    Request(Request),
+    Report(Report),
+}
+
+impl BoardInput {
+    /// Returns the actor in whose name the input is recorded. Reports are always Regatta's own.
+    pub fn actor(&self) -> &Actor {
+        match self {
+            BoardInput::Request(request) => &request.by,
+            BoardInput::Report(_) => &Actor::Regatta,
+        }
+    }
+
+    /// Returns the idempotency key of a request. Reports have none, because the engine repeats a
+    /// report only if the report was not stored.
+    pub fn key(&self) -> Option<&RequestKey> {
+        match self {
+            BoardInput::Request(request) => request.key.as_ref(),
+            BoardInput::Report(_) => None,
+        }
+    }
+}
+
+impl From<Request> for BoardInput {
+    fn from(request: Request) -> BoardInput {
+        BoardInput::Request(request)
+    }
+}
+
+impl From<Report> for BoardInput {
+    fn from(report: Report) -> BoardInput {
+        BoardInput::Report(report)
+    }
 }
 
 /// The answer to a command that was accepted.
@@ -558,42 +479,43 @@ pub struct Commit {
     pub outcome: CommandOutcome,
 }
 
-/// Decides a command: returns the changes that it makes to the board, or a refusal. The result
-/// depends only on the arguments; there is no input or output, clock or randomness.
-pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
-    decide_owned(board, request.clone(), now)
+/// Decides an input: returns the changes that the input makes to the board, or a refusal. The
+/// result depends only on the arguments; there is no input or output, clock or randomness.
+pub fn decide(board: &Board, input: impl Into<BoardInput>, now: Now) -> Result<Commit, Refusal> {
+    decide_input(board, input.into(), now)
 }
 
-/// Like [`decide`], but takes the request by value to avoid a copy.
-pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
-    // A client that got no answer repeats its request under the same key. The client gets the
-    // stored answer, and the command is not run again (J9).
-    if let Some(answer) = request.key.as_ref().and_then(|key| board.answers.get(key)) {
-        if answer.command_fingerprint != fingerprint(&request) {
-            return Err(Refusal::KeyReused {
-                key: answer.key.clone(),
-            });
-        }
-        return Ok(Commit {
-            board: board.clone(),
-            events: vec![],
-            rows: Rows::new(),
-            effects: vec![],
-            outcome: answer.outcome.clone(),
-        });
-    }
-    let key_and_fingerprint = request
-        .key
-        .as_ref()
-        .map(|key| (key.clone(), fingerprint(&request)));
-    let by = request.by.clone();
+fn decide_input(board: &Board, input: BoardInput, now: Now) -> Result<Commit, Refusal> {
+    let by = input.actor().clone();
     let mut draft = Draft::new(board, now).with_actor(by.clone());
-    let outcome = run::run(&mut draft, request, now)?;
-    if let Some((key, fingerprint)) = key_and_fingerprint
-        && draft.has_recorded()
-    {
-        idempotency::store_answer(&mut draft, key, fingerprint, outcome.clone(), now);
-    }
+    let outcome = match input {
+        BoardInput::Report(report) => run_report::run(&mut draft, report, now)?,
+        BoardInput::Request(mut request) => match request.key.take() {
+            None => run::run(&mut draft, request, now)?,
+            Some(key) => {
+                let fingerprint = fingerprint(&request);
+                // A client that got no answer repeats its request under the same key. The client
+                // gets the stored answer, and the command is not run again (J9).
+                if let Some(answer) = board.answers.get(&key) {
+                    if answer.command_fingerprint != fingerprint {
+                        return Err(Refusal::KeyReused { key });
+                    }
+                    return Ok(Commit {
+                        board: board.clone(),
+                        events: vec![],
+                        rows: Rows::new(),
+                        effects: vec![],
+                        outcome: answer.outcome.clone(),
+                    });
+                }
+                let outcome = run::run(&mut draft, request, now)?;
+                if draft.has_recorded() {
+                    idempotency::store_answer(&mut draft, key, fingerprint, outcome.clone(), now);
+                }
+                outcome
+            }
+        },
+    };
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {

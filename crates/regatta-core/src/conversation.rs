@@ -420,23 +420,29 @@ pub enum ConversationCommand {
         conversation: ConversationId,
         post: u64,
     },
+}
+
+/// A report about a conversation, from a bridge (the connection to a service) or the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask")]
+pub enum ConversationReport {
     /// A bridge (the connection to a service) has shown the latest content of a post, or reports
     /// why the post can never be shown.
     #[serde(rename = "show")]
-    ReportShown {
+    Shown {
         conversation: ConversationId,
         post: u64,
         shown: ShowOutcome,
     },
     /// The branch with the conversation's work was pushed, or the push failed.
     #[serde(rename = "push")]
-    ReportPush {
+    Pushed {
         conversation: ConversationId,
         pushed: PushedWork,
     },
     /// A pull request for the conversation's work was opened.
     #[serde(rename = "open")]
-    ReportPullRequest {
+    PullRequest {
         conversation: ConversationId,
         pull: ConversationPull,
     },
@@ -501,12 +507,19 @@ pub fn run(
         ConversationCommand::BeginPost { conversation, post } => {
             post::begin_post(draft, conversation, post, now)?
         }
-        ConversationCommand::ReportShown {
+    }
+    Ok(CommandOutcome::Done)
+}
+
+/// Applies a report about a conversation.
+pub fn on_report(draft: &mut Draft, report: ConversationReport, now: Now) -> Result<(), Refusal> {
+    match report {
+        ConversationReport::Shown {
             conversation,
             post,
             shown,
         } => post::on_shown(draft, conversation, post, shown, now)?,
-        ConversationCommand::ReportPush {
+        ConversationReport::Pushed {
             conversation,
             pushed,
         } => {
@@ -522,14 +535,14 @@ pub fn run(
             post::add_pull_request(&mut conversation);
             record_change(draft, conversation, now);
         }
-        ConversationCommand::ReportPullRequest { conversation, pull } => {
+        ConversationReport::PullRequest { conversation, pull } => {
             let mut conversation = find(draft.board(), conversation)?;
             conversation.pull = Some(pull);
             post::restage_last_turn(&mut conversation);
             record_change(draft, conversation, now);
         }
     }
-    Ok(CommandOutcome::Done)
+    Ok(())
 }
 
 /// Returns the open conversation with this id, or a refusal if there is none.

@@ -2,11 +2,11 @@
 //! became true) and effects (work such as starting a process), and other crates store the events
 //! and perform the effects.
 //!
-//! # The way of a request
+//! # The way of a request or a report
 //!
 //! 1. [`command::decide`] copies the board (the state of all live work) into a [`board::Draft`] and
-//!    calls the function that handles the [`command::Command`].
-//! 2. That function checks the request and records events in the draft, or returns a
+//!    calls the function that handles the [`command::Command`] or the [`command::Report`].
+//! 2. That function checks the input and records events in the draft, or returns a
 //!    [`refusal::Refusal`]. The draft applies each event to its own board at once.
 //! 3. [`react`](mod@react) adds the consequences of each event to the same draft.
 //! 4. The result is a [`command::Commit`]: the events, the changed rows, and the
@@ -27,7 +27,7 @@
 
 // How a request is decided.
 pub mod board; // all live state, and the only code that changes it
-pub mod command; // the requests that change the board
+pub mod command; // the requests and reports that change the board
 pub mod effect; // the work that the engine does after a change is stored
 pub mod event; // the facts that became true
 pub mod idempotency; // stored answers to repeated requests

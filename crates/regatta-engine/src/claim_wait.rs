@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use regatta_core::board::{Board, Draft};
 use regatta_core::claim::{self, Acquire, Acquired};
-use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::command::{Actor, BoardInput, Command, CommandOutcome, Request};
 use regatta_core::ids::{RequestKey, WaitId};
 use regatta_core::refusal::Refusal;
 use tokio::sync::{mpsc, oneshot};
@@ -27,15 +27,12 @@ impl Engine {
         acquire: Acquire,
     ) -> SubmitResult {
         let requested = acquire.clone();
-        let mut request = Request {
-            by,
-            key,
-            command: Command::Acquire(acquire),
-        };
-        redact::redact_request(&self.shared.settings.redactor, &mut request);
+        let command = Command::Acquire(acquire);
+        let mut input = BoardInput::from(Request { by, key, command });
+        redact::redact_input(&self.shared.settings.redactor, &mut input);
         let (answer, reply) = oneshot::channel();
         let message = WriterMessage::Submit {
-            request: Box::new(request),
+            input: Box::new(input),
             completed_effect: None,
             precondition: None,
             answer,
@@ -153,7 +150,7 @@ impl Drop for QueuedWait<'_> {
         };
         let (answer, _) = oneshot::channel();
         let message = WriterMessage::Submit {
-            request: Box::new(request),
+            input: Box::new(request.into()),
             completed_effect: None,
             precondition: None,
             answer,

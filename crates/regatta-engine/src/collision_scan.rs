@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use regatta_core::collision_forecast::FoundCollision;
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::ids::{AttemptId, ProjectName};
 use regatta_core::project::Project;
 
@@ -91,15 +91,11 @@ fn scan_project(engine: &Engine, project: &Project) {
     if found.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }
-    let command = Command::ReportCollisions {
+    let report = Report::Collisions {
         project: project.name.clone(),
         found,
     };
-    if let Err(failure) = engine.submit(Request {
-        by: Actor::Regatta,
-        key: None,
-        command,
-    }) {
+    if let Err(failure) = engine.report(report) {
         tracing::debug!(project = %project.name, "could not record the conflicts between \
             unfinished work in project {}, trying again at the next scan: {failure}", project.name);
     }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use regatta_core::agent::{self, Agent};
 use regatta_core::board::{Board, ReadyFor};
-use regatta_core::command::{Actor, Command, CommandOutcome, Request};
+use regatta_core::command::{CommandOutcome, Report};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::launch;
 use regatta_core::mission::MissionState;
@@ -129,15 +129,11 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 task,
                 ..PollRequest::new(agent.clone())
             };
-            let command = Command::PollSupervised {
+            let report = Report::PollSupervised {
                 poll,
                 facts: Box::new(facts),
             };
-            match engine.submit(Request {
-                by: Actor::Regatta,
-                key: None,
-                command,
-            }) {
+            match engine.report(report) {
                 Ok(reply) if matches!(reply.outcome, CommandOutcome::Polled(Some(_))) => {
                     round = PollRound::Granted;
                     break;

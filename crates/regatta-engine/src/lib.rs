@@ -5,8 +5,8 @@
 //! A request takes this way: [`Engine::submit_async`] → [`writer`], which decides, commits and
 //! answers the request → [`perform`], which performs the commit's effects through the [`ports`].
 //! Effects are outside actions such as starting a program. The result of an effect comes back as a
-//! new request. The rules are all in `regatta_core`, and `writer.rs` is the only module that writes
-//! to the store.
+//! report, which only the engine and the holder of a [`ReportSender`] can give to the writer. The
+//! rules are all in `regatta_core`, and `writer.rs` is the only module that writes to the store.
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
@@ -26,8 +26,9 @@ mod effect_pool; // the thread pool for effects
 mod local_site; // runs attempts on this machine
 mod perform; // performs effects
 mod project_learnings; // learnings of a project
-mod redact; // removes secrets from commands
+mod redact; // removes secrets from requests and reports
 pub mod remote_site; // runs attempts on a runner's machine
+mod report_sender; // the way in for reports from outside this crate
 mod retention_date; // the date by which ages are judged
 mod running_commands; // the user's commands that run now
 mod session_sink; // the engine's side of a program's session
@@ -42,7 +43,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::{Actor, BoardInput, Command, Report, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
 use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, TaskId};
@@ -56,6 +57,7 @@ pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::{Git, ProjectRepo};
 use ports::store::{Store, StoreHistory, UnreadableRow};
+pub use report_sender::{BridgeReportSender, ReportSender};
 pub use retention_date::retention_date;
 pub use running_commands::{CommandOwner, RunningCommands};
 use timer::{Alarm, Clock, FleetClock};
@@ -178,6 +180,15 @@ pub struct RecoveredState {
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
+/// An engine that has just started.
+pub struct StartedEngine {
+    pub engine: Engine,
+    /// The only way to report to the engine from outside this crate. A part of the program that
+    /// gets only the engine, such as the server, can submit requests but no reports.
+    pub reports: ReportSender,
+    pub recovered: RecoveredState,
+}
+
 /// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one
 /// clone ends the engine for all clones.
 #[derive(Clone)]
@@ -224,14 +235,14 @@ struct EngineShared {
 }
 
 impl Engine {
-    /// Starts the engine: loads the board (the state of all unfinished work) from the store, starts
-    /// the threads, and performs the effects that were stored but not completed before. Effects are
-    /// outside actions such as starting a program. Returns the engine and a summary of what the
-    /// store contained.
+    /// Loads the board (the state of all unfinished work) from the store, starts the threads, and
+    /// performs the effects (outside actions such as starting a program) that were stored but not
+    /// completed before the start. Returns the engine, the way to report to it, and a summary of
+    /// what the store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
-    ) -> Result<(Engine, RecoveredState), CommandFailure> {
+    ) -> Result<StartedEngine, CommandFailure> {
         let loaded = ports.store.load()?;
         let recovered = RecoveredState {
             effects: loaded.outbox.len(),
@@ -319,14 +330,10 @@ impl Engine {
                 let _stopping = messages.blocking_send(WriterMessage::DeadlineReached);
             });
         });
-        let resume = Command::Resume {
+        let started = Report::DaemonStarted {
             pid: std::process::id(),
         };
-        if let Err(failure) = engine.submit(Request {
-            by: Actor::Regatta,
-            key: None,
-            command: resume,
-        }) {
+        if let Err(failure) = engine.report(started) {
             engine.shutdown(); // no thread outlives a failed start
             return Err(failure);
         }
@@ -338,7 +345,11 @@ impl Engine {
             .spawn(move || perform::compare_all_trunks(&background));
         dispatcher::start(&engine, wake_receiver);
         collision_scan::start(&engine);
-        Ok((engine, recovered))
+        Ok(StartedEngine {
+            reports: ReportSender::new(&engine),
+            engine,
+            recovered,
+        })
     }
 
     /// Returns a text in which everything that looks like a secret is replaced.
@@ -348,22 +359,39 @@ impl Engine {
 
     /// Submits a request and blocks until the answer is durable. Async code uses [`Engine::submit_async`].
     pub fn submit(&self, request: Request) -> SubmitResult {
-        self.submit_with_effect(request, None)
+        self.send_and_block(request.into(), None)
     }
 
-    /// Submits a request that reports the result of an effect (an outside action such as starting a
-    /// program). The request and the completion of the effect are stored in one transaction.
-    fn submit_with_effect(
+    /// Gives the writer a report and blocks until the answer is durable.
+    ///
+    /// Reports are facts that only Regatta can know, so this method and its variants are not
+    /// public. Outside of this crate, reports need a [`ReportSender`].
+    pub(crate) fn report(&self, report: Report) -> SubmitResult {
+        self.send_and_block(report.into(), None)
+    }
+
+    /// Reports the result of an effect (an outside action such as starting a program). The report
+    /// and the completion of the effect are stored in one transaction.
+    pub(crate) fn report_with_effect(&self, report: Report, completed: EffectKey) -> SubmitResult {
+        self.send_and_block(report.into(), Some(completed))
+    }
+
+    /// Like [`Engine::report`], for async code.
+    pub(crate) async fn report_async(&self, report: Report) -> SubmitResult {
+        self.send_and_wait(report.into(), None).await
+    }
+
+    fn send_and_block(
         &self,
-        mut request: Request,
+        mut input: BoardInput,
         completed_effect: Option<EffectKey>,
     ) -> SubmitResult {
-        redact::redact_request(&self.shared.settings.redactor, &mut request);
+        redact::redact_input(&self.shared.settings.redactor, &mut input);
         let (answer, reply) = oneshot::channel();
         self.shared
             .writer
             .blocking_send(WriterMessage::Submit {
-                request: Box::new(request),
+                input: Box::new(input),
                 completed_effect,
                 precondition: None,
                 answer,
@@ -384,15 +412,23 @@ impl Engine {
     /// has changed since the revision (event number) that `precondition` names.
     pub async fn submit_if_unchanged(
         &self,
-        mut request: Request,
+        request: Request,
         precondition: Option<writer::Precondition>,
     ) -> SubmitResult {
-        redact::redact_request(&self.shared.settings.redactor, &mut request);
+        self.send_and_wait(request.into(), precondition).await
+    }
+
+    async fn send_and_wait(
+        &self,
+        mut input: BoardInput,
+        precondition: Option<writer::Precondition>,
+    ) -> SubmitResult {
+        redact::redact_input(&self.shared.settings.redactor, &mut input);
         let (answer, reply) = oneshot::channel();
         self.shared
             .writer
             .send(WriterMessage::Submit {
-                request: Box::new(request),
+                input: Box::new(input),
                 completed_effect: None,
                 precondition,
                 answer,

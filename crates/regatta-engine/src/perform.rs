@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use regatta_core::attempt::Attempt;
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::ids::{AttemptId, RunnerName, TaskId};
 use regatta_core::project::Project;
@@ -149,17 +149,12 @@ fn dispatch(
 
 /// Stores the result of an effect (an outside action such as starting a program) and marks the
 /// effect as completed. Tries again while the store fails.
-fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
-    if command == Command::ReportPerformed {
+fn report_effect(engine: &Engine, key: EffectKey, report: Report) {
+    if report == Report::Performed {
         return engine.complete_effect(key);
     }
     loop {
-        let request = Request {
-            by: Actor::Regatta,
-            key: None,
-            command: command.clone(),
-        };
-        match engine.submit_with_effect(request, Some(key)) {
+        match engine.report_with_effect(report.clone(), key) {
             Ok(_) | Err(CommandFailure::Stopping) => return,
             // The state has changed since the effect began, so the result of the effect no longer
             // applies. The effect still counts as completed.

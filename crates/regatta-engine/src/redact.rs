@@ -1,25 +1,52 @@
-//! Removes secrets from the texts in requests before the requests are decided and stored.
+//! Removes secrets from the texts in requests and reports before they are decided and stored.
 //!
-//! Texts of agents and programs enter the store through a few commands: messages, questions,
+//! Texts of agents and programs enter the store through a few inputs: messages, questions,
 //! progress reports, results, and the output of checks. Their secrets are removed first, because
 //! the store keeps events for ever. A person's plan is stored as it was typed. Secrets in a plan
 //! are removed when a prompt or briefing is made from the plan.
 
 use regatta_core::agent_protocol::RequestContent;
-use regatta_core::command::{Command, Request};
+use regatta_core::command::{BoardInput, Command, Report};
 use regatta_core::landing::TrialOutcome;
 
 use crate::RedactFn;
 
-/// Removes secrets from all texts of a request that agents or programs wrote.
-pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
-    let clean = |text: &mut String| {
-        let cleaned = (redact.0)(text);
-        if cleaned != *text {
-            *text = cleaned;
+/// Removes secrets from all texts of an input that agents or programs wrote.
+pub(crate) fn redact_input(redact: &RedactFn, input: &mut BoardInput) {
+    match input {
+        BoardInput::Request(request) => redact_command(redact, &mut request.command),
+        BoardInput::Report(report) => redact_report(redact, report),
+    }
+}
+
+fn clean(redact: &RedactFn, text: &mut String) {
+    let cleaned = (redact.0)(text);
+    if cleaned != *text {
+        *text = cleaned;
+    }
+}
+
+fn redact_report(redact: &RedactFn, report: &mut Report) {
+    let clean = |text: &mut String| clean(redact, text);
+    match report {
+        Report::Trial {
+            outcome: TrialOutcome::Failed { reason, output, .. },
+            ..
+        } => {
+            clean(reason);
+            output.iter_mut().for_each(clean);
         }
-    };
-    match &mut request.command {
+        Report::Trial {
+            outcome: TrialOutcome::Held { reason, .. } | TrialOutcome::CommitFailed { reason },
+            ..
+        } => clean(reason),
+        _ => {}
+    }
+}
+
+fn redact_command(redact: &RedactFn, command: &mut Command) {
+    let clean = |text: &mut String| clean(redact, text);
+    match command {
         Command::Post(post) | Command::PostWith { post, .. } => clean(&mut post.text),
         Command::Tell { text, .. }
         | Command::Progress { text, .. }
@@ -44,17 +71,6 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
             // that they allow.
             RequestContent::Permission { .. } => {}
         },
-        Command::ReportTrial {
-            outcome: TrialOutcome::Failed { reason, output, .. },
-            ..
-        } => {
-            clean(reason);
-            output.iter_mut().for_each(clean);
-        }
-        Command::ReportTrial {
-            outcome: TrialOutcome::Held { reason, .. } | TrialOutcome::CommitFailed { reason },
-            ..
-        } => clean(reason),
         _ => {}
     }
 }
@@ -63,15 +79,14 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
 mod tests {
     use std::sync::Arc;
 
-    use regatta_core::command::Actor;
     use serde_json::{Value, json};
 
     use super::*;
 
     const SECRET: &str = "hunter2secret";
 
-    /// Returns every command that carries texts of an agent or a program, as its clients send it.
-    fn commands() -> Vec<Value> {
+    /// Returns every command and report that carries texts of an agent or a program, as JSON.
+    fn inputs() -> Vec<Value> {
         let text = format!("words with {SECRET} inside");
         let attempt_command = |command: &str, fields: Value| {
             let mut command_json =
@@ -112,18 +127,21 @@ mod tests {
 
     /// S4: a secret in a text of an agent or a program does not reach the store.
     #[test]
-    fn s4_every_command_with_text_is_redacted() {
+    fn s4_every_input_with_text_is_redacted() {
         let redact = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
-        for command_json in commands() {
-            let command: Command = serde_json::from_value(command_json.clone())
-                .unwrap_or_else(|error| panic!("{command_json}: {error}"));
-            let mut request = Request {
-                by: Actor::Regatta,
-                key: None,
-                command,
+        for json in inputs() {
+            let redacted = match serde_json::from_value::<Report>(json.clone()) {
+                Ok(mut report) => {
+                    redact_report(&redact, &mut report);
+                    serde_json::to_string(&report).unwrap()
+                }
+                Err(_) => {
+                    let mut command: Command = serde_json::from_value(json.clone())
+                        .unwrap_or_else(|error| panic!("{json}: {error}"));
+                    redact_command(&redact, &mut command);
+                    serde_json::to_string(&command).unwrap()
+                }
             };
-            redact_request(&redact, &mut request);
-            let redacted = serde_json::to_string(&request.command).unwrap();
             assert!(
                 redacted.contains("words with [redacted] inside") && !redacted.contains(SECRET),
                 "{redacted}"

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestContent, Usage};
 use regatta_core::attempt::{Attempt, ProgramExit, SetupFault};
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::ids::AttemptId;
 use regatta_core::policy;
 
@@ -68,16 +68,12 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Submits a command, and tries again while the store fails. If the board (the state of all
-    /// unfinished work) refuses the command, the command is dropped, because the attempt's state
-    /// has changed in the meantime.
-    fn submit(&self, command: Command) {
+    /// Stores a report, and tries again while the store fails. If the board (the state of all
+    /// unfinished work) refuses the report, the report is dropped, because the attempt's state has
+    /// changed in the meantime.
+    fn report(&self, report: Report) {
         loop {
-            match self.engine.submit(Request {
-                by: Actor::Regatta,
-                key: None,
-                command: command.clone(),
-            }) {
+            match self.engine.report(report.clone()) {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::debug!(attempt = %self.id, "an event that the program of attempt {} \
@@ -135,7 +131,7 @@ impl<'a> LocalSink<'a> {
     }
 
     fn submit_event(&self, position: u64, event: AgentEvent) {
-        self.submit(Command::ReportAgentEvent {
+        self.report(Report::AgentEvent {
             attempt: self.id,
             token: self.token,
             n: position,
@@ -259,7 +255,7 @@ impl SessionSink for LocalSink<'_> {
     fn on_silence(&self, since: Option<Duration>) {
         let since_ms =
             since.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
-        self.submit(Command::ReportSilent {
+        self.report(Report::Silent {
             attempt: self.id,
             token: self.token,
             since_ms,

@@ -6,7 +6,9 @@
 //! even a refused one, is answered only when the transaction is durable, so that no answer is about
 //! a state that a crash could undo.
 //!
-//! `regatta_core::command` decides which changes a request makes.
+//! A report of Regatta itself, such as the result of an effect, takes the same way as a request.
+//!
+//! `regatta_core::command` decides which changes a request or a report makes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ use std::time::{Duration, Instant};
 use regatta_core::board::{Board, Row};
 use regatta_core::claim::Acquired;
 use regatta_core::command::{
-    Actor, Command, CommandOutcome, Commit, Request, decide, decide_owned,
+    Actor, BoardInput, Command, CommandOutcome, Commit, Report, Request, decide,
 };
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
@@ -133,7 +135,7 @@ fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
 /// A message from any thread to the writer (the thread that decides and stores requests).
 pub(crate) enum WriterMessage {
     Submit {
-        request: Box<Request>,
+        input: Box<BoardInput>,
         completed_effect: Option<EffectKey>,
         precondition: Option<Precondition>,
         answer: oneshot::Sender<SubmitResult>,
@@ -288,13 +290,8 @@ impl Writer {
             ..now
         };
         if !self.board.expired_timers(past).is_empty() {
-            let tick = Request {
-                by: Actor::Regatta,
-                key: None,
-                command: Command::Tick,
-            };
             if let Err(refusal) =
-                decide(&self.board, &tick, past).map(|commit| self.apply(commit, &mut batch))
+                decide(&self.board, Report::Tick, past).map(|commit| self.apply(commit, &mut batch))
             {
                 tracing::error!(
                     code = refusal.code(),
@@ -307,16 +304,15 @@ impl Writer {
         for message in messages.drain(..) {
             match message {
                 WriterMessage::Submit {
-                    request,
+                    input,
                     completed_effect: effect,
                     precondition,
                     answer,
                 } => {
                     // A repeated request with an idempotency key gets the answer of its first
                     // execution, whatever has changed since (J9).
-                    let is_repeated = request
-                        .key
-                        .as_ref()
+                    let is_repeated = input
+                        .key()
                         .is_some_and(|key| self.board.answers.contains_key(key));
                     let allowed = precondition
                         .filter(|_| !is_repeated)
@@ -324,7 +320,7 @@ impl Writer {
                             self.last_changed.check(&precondition)
                         });
                     let decided = allowed
-                        .and_then(|()| decide_owned(&self.board, *request, now))
+                        .and_then(|()| decide(&self.board, *input, now))
                         .map(|commit| (completed_task(&commit), self.apply(commit, &mut batch)));
                     let revision = self.board.revision;
                     answers.push((
@@ -560,7 +556,7 @@ fn cancel_wait(wait: WaitId) -> WriterMessage {
         command: Command::CancelWait { wait },
     };
     WriterMessage::Submit {
-        request: Box::new(request),
+        input: Box::new(request.into()),
         completed_effect: None,
         precondition: None,
         answer: oneshot::channel().0,

@@ -32,7 +32,7 @@ impl World {
         self.now.fleet_ms += 1;
         let commit = decide(
             &self.board,
-            &Request {
+            Request {
                 by: self.by.clone(),
                 key: None,
                 command,

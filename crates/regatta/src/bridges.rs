@@ -12,7 +12,7 @@ use regatta_core::bridge_health;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::Service;
 use regatta_core::ids::AgentName;
-use regatta_engine::Engine;
+use regatta_engine::{BridgeReportSender, Engine};
 
 use crate::bridge_environment::BridgeEnvironment;
 use crate::output::{CommandError, command_error};
@@ -134,7 +134,11 @@ fn agent_registration(
 
 /// Reports the working bridges, and the problems of the other bridges, to the engine, so that the
 /// inbox shows the problems to a person.
-async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
+async fn report_bridges(
+    engine: &Engine,
+    reports: &BridgeReportSender,
+    registry: &BridgeRegistry,
+) -> Result<(), CommandError> {
     let health = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
         bridge: bridge_health::Bridge::AgentService {
             service,
@@ -178,11 +182,6 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
     {
         return Ok(());
     }
-    let request = Request {
-        by: Actor::Regatta,
-        key: None,
-        command: Command::ReportBridges { all },
-    };
     let store_error = |command_failure: regatta_engine::CommandFailure| {
         command_error(
             "io",
@@ -190,8 +189,8 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
             "see what is wrong: regatta doctor",
         )
     };
-    engine
-        .submit_async(request)
+    reports
+        .report_all(all)
         .await
         .map(|_| ())
         .map_err(store_error)
@@ -206,6 +205,7 @@ impl RunningBridges {
     /// is configured.
     pub(crate) async fn start(
         engine: &Engine,
+        reports: &BridgeReportSender,
         dir: &std::path::Path,
     ) -> Result<Option<RunningBridges>, CommandError> {
         let environment = BridgeEnvironment::read(dir);
@@ -238,7 +238,7 @@ impl RunningBridges {
                     is_reported: false,
                 }));
         }
-        report_bridges(engine, &registry).await?;
+        report_bridges(engine, reports, &registry).await?;
         if registry.instances.is_empty()
             && registry.disabled.is_empty()
             && registry.receivers.is_empty()
@@ -253,7 +253,8 @@ impl RunningBridges {
             )
         };
         let mut bridges =
-            regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
+            regatta_bridges::Bridges::start(engine.clone(), reports.clone(), registry, Some(dir))
+                .map_err(bad)?;
         bridges.send_webhooks(dir).map_err(bad)?;
         Ok(Some(RunningBridges(bridges)))
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use regatta_engine::ports::git::ServeGit;
-use regatta_engine::{Engine, ToolServer};
+use regatta_engine::{BridgeReportSender, Engine, StartedEngine, ToolServer};
 use regatta_server::otlp::TraceCollector;
 use regatta_server::tokens::TokenStore;
 use regatta_server::{PublicListener, ServerConfig, ShutdownCause};
@@ -433,17 +433,20 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         mint_firing_token: Arc::new(move |id, fence| firing_mint.firing_token(id, fence)),
     };
     let adapters = composition::open_ports(data_dir, tools)?;
-    let (engine, recovered) =
-        Engine::start(adapters.ports, adapters.settings).map_err(|command_failure| {
-            match command_failure {
-                regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
-                other => command_error(
-                    "io",
-                    other.to_string(),
-                    "see what is wrong with the daemon: regatta doctor",
-                ),
-            }
-        })?;
+    let StartedEngine {
+        engine,
+        reports,
+        recovered,
+    } = Engine::start(adapters.ports, adapters.settings).map_err(|command_failure| {
+        match command_failure {
+            regatta_engine::CommandFailure::Store(error) => composition::store_error(error),
+            other => command_error(
+                "io",
+                other.to_string(),
+                "see what is wrong with the daemon: regatta doctor",
+            ),
+        }
+    })?;
     if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
             "could not remove the file {path}, which records that a person stopped the daemon; \
@@ -496,6 +499,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         recovered: reported,
         web_dir: args.web_dir.clone(),
         project_files: files,
+        bridge_reports: reports.for_bridges(),
     };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(crate::notifications::send_notifications(engine.clone()));
@@ -600,6 +604,7 @@ struct ServerSetup {
     recovered: Option<RecoveredWork>,
     web_dir: Option<PathBuf>,
     project_files: Arc<ProjectFiles>,
+    bridge_reports: BridgeReportSender,
 }
 
 async fn run_server(
@@ -617,13 +622,15 @@ async fn run_server(
         recovered: recovered_work,
         web_dir,
         project_files: files,
+        bridge_reports,
     } = setup;
     let address = tcp
         .local_addr()
         .map_err(|error| daemon_dir.io_error(&error))?;
     // Start the bridges before the daemon reports that it is ready, so that the command that starts
     // the daemon prints the errors of the bridges.
-    let bridges = crate::bridges::RunningBridges::start(&engine, &daemon_dir.path).await?;
+    let bridges =
+        crate::bridges::RunningBridges::start(&engine, &bridge_reports, &daemon_dir.path).await?;
     let bridges = bridges
         .map(|running_bridges| Box::new(running_bridges) as Box<dyn regatta_server::BridgeControl>);
     let unix = bind_unix(daemon_dir);

@@ -101,7 +101,7 @@ impl BenchFleet {
             key: None,
             command,
         };
-        let decision = decide(&self.board, &request, self.now)
+        let decision = decide(&self.board, request.clone(), self.now)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
         self.board = decision.board;
         self.batch.meta = self.board.meta();

@@ -179,7 +179,7 @@ impl Bench {
             command,
         };
         let began = Instant::now();
-        let decided = black_box(decide(&self.fleet.board, &request, self.fleet.now));
+        let decided = black_box(decide(&self.fleet.board, request.clone(), self.fleet.now));
         kinds.entry(kind).or_default().add(began.elapsed());
         let commit = decided.map_err(|refusal| anyhow::anyhow!("{kind}: {}", refusal.message()))?;
         self.fleet.board = commit.board;

@@ -203,7 +203,7 @@ impl Bench {
                 command: Command::Poll(poll),
             };
             let began = Instant::now();
-            let decided = black_box(decide(&self.board, &request, self.now));
+            let decided = black_box(decide(&self.board, request.clone(), self.now));
             let took = began.elapsed();
             let commit = decided.map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
             self.board = commit.board;
@@ -241,7 +241,7 @@ impl Bench {
             key: None,
             command,
         };
-        let decision = decide(&self.board, &request, self.now)
+        let decision = decide(&self.board, request.clone(), self.now)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
         self.board = decision.board;
         Ok(())

@@ -413,7 +413,7 @@ mod tests {
             key: None,
             command,
         };
-        decide(&Board::default(), &request, Now::default())
+        decide(&Board::default(), request, Now::default())
             .unwrap()
             .board
     }

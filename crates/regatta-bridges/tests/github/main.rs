@@ -26,7 +26,7 @@ use regatta_core::ids::{AgentName, BranchName, ProjectName};
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, EngineSettings, Ports, RedactFn};
+use regatta_engine::{Engine, EngineSettings, Ports, RedactFn, ReportSender, StartedEngine};
 use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_git::FakeGit;
@@ -60,6 +60,7 @@ struct World {
 /// A running Regatta.
 struct RunningRegatta {
     engine: Engine,
+    reports: ReportSender,
     bridges: Bridges,
     server: JoinHandle<()>,
     url: String,
@@ -204,10 +205,10 @@ impl World {
             redactor: redact,
             ..EngineSettings::default()
         };
-        let start = tokio::task::spawn_blocking(move || {
-            Engine::start(ports, settings).map(|(engine, _)| engine)
-        });
-        let engine = start.await.unwrap().unwrap();
+        let start = tokio::task::spawn_blocking(move || Engine::start(ports, settings));
+        let StartedEngine {
+            engine, reports, ..
+        } = start.await.unwrap().unwrap();
         if engine.board().projects.is_empty() {
             self.set_up_board(&engine).await;
         }
@@ -217,11 +218,13 @@ impl World {
             .set_webhook_url("claude-bot", &format!("{url}/webhooks/github"));
         self.github
             .set_webhook_url("codex-bot", &format!("{url}/webhooks/github/codex"));
-        let bridges = Bridges::start(engine.clone(), self.registry(), None).unwrap();
+        let bridges =
+            Bridges::start(engine.clone(), reports.for_bridges(), self.registry(), None).unwrap();
         let router = bridges.router();
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         RunningRegatta {
             engine,
+            reports,
             bridges,
             server,
             url,

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use regatta_core::command::Command;
-use regatta_core::conversation::{ChangeDestination, ConversationCommand, PushedWork, TurnWork};
+use regatta_core::command::Report;
+use regatta_core::conversation::{ChangeDestination, ConversationReport, PushedWork, TurnWork};
 use regatta_core::ids::ConversationId;
 use regatta_core::project;
 use regatta_core::task::TaskStatus;
 use regatta_testkit::services::github::GitHub;
 use regatta_testkit::services::{ServiceFault, github};
 
-use super::{GithubView, REPO, RunningRegatta, SECRET, SHOP, TEST_TIMEOUT, World, submit};
+use super::{GithubView, REPO, RunningRegatta, SECRET, SHOP, TEST_TIMEOUT, World};
 
 /// Returns the work of the latest turn after its branch was pushed to GitHub. The fake repository
 /// has no remote, so the test reports the push itself.
@@ -43,14 +43,12 @@ async fn report_push(regatta: &RunningRegatta, conversation: ConversationId, wor
         commit: work.commit.clone(),
         failure: None,
     };
-    submit(
-        &regatta.engine,
-        Command::Converse(Box::new(ConversationCommand::ReportPush {
-            conversation,
-            pushed,
-        })),
-    )
-    .await;
+    let report = ConversationReport::Pushed {
+        conversation,
+        pushed,
+    };
+    let report = Report::Conversation(Box::new(report));
+    regatta.reports.send(report).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

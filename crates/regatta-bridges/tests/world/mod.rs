@@ -19,7 +19,7 @@ use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, EngineSettings, Ports, RedactFn};
+use regatta_engine::{Engine, EngineSettings, Ports, RedactFn, StartedEngine};
 use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_git::FakeGit;
@@ -192,8 +192,10 @@ impl World {
             redactor: redact,
             ..EngineSettings::default()
         };
-        let begun = tokio::task::spawn_blocking(move || Engine::start(ports, settings).unwrap().0);
-        let engine = begun.await.unwrap();
+        let begun = tokio::task::spawn_blocking(move || Engine::start(ports, settings).unwrap());
+        let StartedEngine {
+            engine, reports, ..
+        } = begun.await.unwrap();
         if engine.board().projects.is_empty() {
             self.set_up_board(&engine).await;
         }
@@ -213,7 +215,8 @@ impl World {
         let vars = self.vars.clone();
         let settings = config::BridgeSettings::new(&listed, self.config.clone());
         let registry = config::read_registry(settings, &|name: &str| Ok(vars.get(name).cloned()));
-        let bridges = Bridges::start(engine.clone(), registry, None).unwrap();
+        let bridges =
+            Bridges::start(engine.clone(), reports.for_bridges(), registry, None).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         let router = bridges.router();
         let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });

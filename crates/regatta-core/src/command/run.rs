@@ -86,9 +86,6 @@ pub(super) fn run(
             done_outcome(attempt::stop_task(draft, task, &reason)?)
         }
         Command::Poll(ask) => CommandOutcome::Polled(schedule::poll(draft, &ask, None, now)?),
-        Command::PollSupervised { poll, facts } => {
-            CommandOutcome::Polled(schedule::poll(draft, &poll, Some(&facts), now)?)
-        }
         Command::Progress {
             task,
             attempt,
@@ -272,11 +269,6 @@ pub(super) fn run(
         }
         Command::Team(ask) => team::run(draft, *ask, now)?,
         Command::Converse(ask) => conversation::run(draft, *ask, now)?,
-        Command::ReportBridge(standing) => bridge_health::report(draft, standing, now),
-        Command::ReportBridges { all } => bridge_health::report_all(draft, all, now),
-        Command::ReportResolved { launch, found } => {
-            done_outcome(launch::on_resolved(draft, launch, found, now)?)
-        }
         Command::Acquire(ask) => CommandOutcome::Claim(claim::acquire(draft, ask, now)?),
         Command::Renew { claim, token } => CommandOutcome::Renewed {
             ttl_ms: claim::renew(draft, claim, token, now)?,
@@ -302,113 +294,10 @@ pub(super) fn run(
             channel,
             read,
         } => done_outcome(bus::mark_read(draft, agent, channel, read)?),
-        Command::Resume { pid } => {
-            limits::resume_after_restart(draft, pid, now);
-            CommandOutcome::Done
-        }
-        Command::Tick => done_outcome(tick::on_timers(draft, now)?),
-        Command::ReportExited {
-            attempt,
-            token,
-            exit,
-        } => done_outcome(attempt::on_program_exit(draft, attempt, token, exit, now)?),
-        Command::ReportLaunched {
-            attempt,
-            token,
-            sandbox,
-            warnings,
-        } => done_outcome(attempt::on_launched(
-            draft, attempt, token, sandbox, warnings,
-        )?),
-        Command::ReportIsolationBreach {
-            attempt,
-            token,
-            sign,
-        } => done_outcome(isolation_breach::on_breach(
-            draft, attempt, token, sign, now,
-        )?),
-        Command::ReportPortsTaken {
-            attempt,
-            token,
-            taken,
-        } => done_outcome(attempt::on_ports_taken(draft, attempt, token, &taken, now)?),
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n,
-            event,
-        } => done_outcome(attempt::on_agent_event(
-            draft, attempt, token, n, event, now,
-        )?),
-        Command::ReportSilent {
-            attempt,
-            token,
-            since_ms,
-        } => done_outcome(intervention::on_silence(draft, attempt, token, since_ms)?),
-        Command::ReportWorkVerdict {
-            attempt,
-            token,
-            verdict,
-            findings,
-        } => CommandOutcome::Judged {
-            landing: attempt::apply_verdict(draft, attempt, token, verdict, findings, now)?,
-        },
-        Command::ReportTrial { landing, outcome } => {
-            done_outcome(landing::on_trial_result(draft, landing, outcome, now)?)
-        }
-        Command::ReportTrunkMove {
-            landing,
-            fence,
-            outcome,
-        } => done_outcome(landing::on_move_result(
-            draft, landing, fence, outcome, now,
-        )?),
-        Command::ReportPushed {
-            project,
-            remote,
-            commit,
-            failure,
-        } => done_outcome(landing::remote_sync::on_pushed(
-            draft,
-            &project,
-            (remote, commit),
-            failure,
-            now,
-        )?),
-        Command::ReportCheckout { landing } => {
-            landing::on_checkout_changed(draft, landing);
-            CommandOutcome::Done
-        }
-        Command::ReportDiverged {
-            project,
-            commit,
-            found,
-        } => done_outcome(landing::remote_sync::on_diverged(
-            draft, &project, commit, found, now,
-        )?),
-        Command::ReportTrunk { project, seen } => done_outcome(landing::trunk_check::on_compared(
-            draft, &project, &seen, now,
-        )?),
-        Command::ReportCollisions { project, found } => done_outcome(
-            collision_forecast::apply_scan(draft, &project, &found, now)?,
-        ),
-        Command::ReportHook {
-            firing,
-            ended,
-            output,
-            sandbox_description,
-        } => done_outcome(hook::on_command_ended(
-            draft,
-            firing,
-            ended,
-            output,
-            sandbox_description,
-        )?),
-        Command::ReportPerformed => CommandOutcome::Done,
     })
 }
 
-/// Converts the empty result of a command's function into the answer [`CommandOutcome::Done`].
-fn done_outcome((): ()) -> CommandOutcome {
+/// Returns the answer to a command whose function returns no value.
+pub(super) fn done_outcome((): ()) -> CommandOutcome {
     CommandOutcome::Done
 }

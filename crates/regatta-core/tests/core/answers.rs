@@ -5,7 +5,7 @@ use regatta_core::agent_protocol::{
     AgentEvent, AgentRequest, RequestAnswer, RequestContent, ToolCall, ToolKind,
 };
 use regatta_core::approval::AnswerScope;
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::ApprovalId;
 use regatta_core::policy::RuleScope;
 use regatta_core::refusal::Refusal;
@@ -18,15 +18,12 @@ const Q2: ApprovalId = ApprovalId(2);
 
 fn report_event(world: &mut World, grant: &PollGrant, n: u64, event: AgentEvent) {
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt,
+        token,
+        n,
+        event,
+    });
 }
 
 fn permission(line: &str) -> RequestContent {

@@ -2,7 +2,7 @@
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::budget::{BudgetScope, Ceiling};
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::schedule::WaitKind;
 use regatta_core::task::AssignMode;
 
@@ -54,14 +54,11 @@ fn a_budget_of_time_is_used_up_by_running_attempts() {
     );
     for grant in &grants {
         let how = ProgramExit::Lost;
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt: grant.attempt,
-                token: grant.token,
-                exit: how,
-            },
-        );
+        world.report(Report::Exited {
+            attempt: grant.attempt,
+            token: grant.token,
+            exit: how,
+        });
     }
     assert_eq!(world.poll_supervised("ada"), None);
     assert!(world.wait_kinds(grants[0].task).contains(&WaitKind::Budget));

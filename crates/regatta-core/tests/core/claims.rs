@@ -4,14 +4,14 @@ use regatta_core::attempt::ProgramExit;
 use regatta_core::claim::{
     Acquire, ClaimMode, ClaimOwner, MAX_TRUNK_HOLD_MS, MAX_TTL_MS, MAX_URIS, MAX_WAIT_MS,
 };
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::{AttemptId, LandingId};
 use regatta_core::refusal::Refusal;
 use regatta_core::task::{AddTask, Expects};
 
 use crate::world::{
     HOUR_MS, HeldClaim, MINUTE_MS, SECOND_MS, World, YEAR_MS, acquire, agent, attempt_owner,
-    exit_command, passed_verdict, task_to_add, uri,
+    exit_report, passed_verdict, task_to_add, uri,
 };
 
 fn acquisition(name: &str, uris: &[&str]) -> Acquire {
@@ -164,7 +164,7 @@ fn l5_a_lease_ends_exactly_at_its_ttl() {
         }
     );
     world.advance(30 * SECOND_MS - 1);
-    world.ask("regatta", Command::Tick);
+    world.report(Report::Tick);
     assert!(world.board.claims.contains_key(&claim.claim));
     world.advance(1);
     assert!(!world.board.claims.contains_key(&claim.claim));
@@ -179,7 +179,7 @@ fn l5_a_late_tick_lets_the_holder_renew() {
     world.advance_without_tick(HOUR_MS);
     world.ask_refused("bob", Command::Acquire(acquisition("bob", &["port://1"])));
     world.ask("ada", renew_command(claim));
-    world.ask("regatta", Command::Tick);
+    world.report(Report::Tick);
     assert!(world.board.claims.contains_key(&claim.claim));
 }
 
@@ -193,7 +193,7 @@ fn l12_a_jump_of_the_date_neither_ends_nor_extends_a_lease() {
         let claim = world.hold_claim("bob", &["port://1"]);
         let wait = world.wait_for("eve", &["port://1"], MINUTE_MS);
         world.jump_wall(jump);
-        world.ask("regatta", Command::Tick);
+        world.report(Report::Tick);
         assert!(
             world.board.claims.contains_key(&claim.claim) && world.board.waits.contains_key(&wait)
         );
@@ -527,19 +527,16 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
         }),
         ("silent", false, |world, _| world.advance(HOUR_MS)),
         ("crashed", true, |world, poll_grant| {
-            world.ask(
-                "regatta",
-                exit_command(
-                    poll_grant,
-                    ProgramExit::Failed {
-                        reason: "exit 1".into(),
-                        class: None,
-                    },
-                ),
-            );
+            world.report(exit_report(
+                poll_grant,
+                ProgramExit::Failed {
+                    reason: "exit 1".into(),
+                    class: None,
+                },
+            ));
         }),
         ("vanished", true, |world, poll_grant| {
-            world.ask("regatta", exit_command(poll_grant, ProgramExit::Lost));
+            world.report(exit_report(poll_grant, ProgramExit::Lost));
         }),
     ];
     for (name, supervised, end) in ends {
@@ -698,16 +695,13 @@ fn l11_a_stopping_attempt_keeps_its_claims() {
         Some(attempt_owner(grant.attempt))
     );
     assert_eq!(world.poll("bob"), None);
-    world.ask(
-        "regatta",
-        exit_command(
-            &grant,
-            ProgramExit::Failed {
-                reason: "killed".into(),
-                class: None,
-            },
-        ),
-    );
+    world.report(exit_report(
+        &grant,
+        ProgramExit::Failed {
+            reason: "killed".into(),
+            class: None,
+        },
+    ));
     assert_eq!(world.owner_of("file://shop/src/x.rs"), None);
     let again = world.take_task("bob");
     world.finish(&again);

@@ -2,7 +2,7 @@
 //! warnings came true.
 
 use regatta_core::collision_forecast::FoundCollision;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::ids::AttemptId;
 use regatta_core::landing::TrialOutcome;
 use regatta_core::schedule::WaitKind;
@@ -20,13 +20,10 @@ fn report_collisions(world: &mut World, collisions: &[(AttemptId, Option<Attempt
             paths: vec![(*path).to_owned()],
         })
         .collect();
-    world.ask(
-        "regatta",
-        Command::ReportCollisions {
-            project: shop(),
-            found,
-        },
-    );
+    world.report(Report::Collisions {
+        project: shop(),
+        found,
+    });
 }
 
 /// W1: a task whose manifest contains a file in which two attempts collide waits until the

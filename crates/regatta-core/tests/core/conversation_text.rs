@@ -1,7 +1,7 @@
 //! Text from outside: fenced in every turn, and not acted on after it was stopped or deleted (S14).
 
 use regatta_core::attempt::ProgramExit;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::conversation::{
     Author, ConversationCommand, ThreadMessage, ThreadMessageOutcome, TurnState,
 };
@@ -53,14 +53,11 @@ fn delete_message(world: &mut World, source: &str) {
 
 fn report_exit(world: &mut World, grant: &PollGrant) {
     let PollGrant { attempt, token, .. } = *grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Lost,
+    });
 }
 
 /// S14: title, author, message, context and the earlier conversation are fenced in the first turn

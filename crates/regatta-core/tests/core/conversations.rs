@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use regatta_core::agent_protocol::{AgentEvent, RequestAnswer, RequestContent};
 use regatta_core::attempt::{AttemptCause, ProgramExit, WorkFindings, WorkResult};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::conversation::{
     Author, ChangeDestination, Conversation, ConversationCommand, ConversationLandingEnd,
-    ConversationPull, FollowUps, MAX_TEXT_BYTES, NoteTone, PostContent, PushedWork, Service,
-    ShowOutcome, ThreadMessage, ThreadMessageOutcome, ThreadPost, TurnState,
+    ConversationPull, ConversationReport, FollowUps, MAX_TEXT_BYTES, NoteTone, PostContent,
+    PushedWork, Service, ShowOutcome, ThreadMessage, ThreadMessageOutcome, ThreadPost, TurnState,
 };
 use regatta_core::effect::Effect;
 use regatta_core::ids::{ConversationId, TaskId};
@@ -75,6 +75,10 @@ pub(crate) fn ask_conversation(world: &mut World, command: ConversationCommand) 
     world.ask("regatta", Command::Converse(Box::new(command)))
 }
 
+pub(crate) fn report_conversation(world: &mut World, report: ConversationReport) {
+    world.report(Report::Conversation(Box::new(report)));
+}
+
 pub(crate) fn conversation_with_id(world: &World, id: u64) -> &Conversation {
     &world.board.conversations[&ConversationId(id)]
 }
@@ -91,11 +95,11 @@ pub(crate) fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
         task: Some(task),
         ..poll_of(agent.as_str())
     };
-    let command = Command::PollSupervised {
+    let command = Report::PollSupervised {
         poll,
         facts: Box::<StartFacts>::default(),
     };
-    match world.ask("regatta", command) {
+    match world.report(command) {
         CommandOutcome::Polled(Some(grant)) => grant,
         other => panic!(
             "{task} did not start: {other:?} {:?}",
@@ -110,28 +114,22 @@ pub(crate) fn open_session(world: &mut World, grant: &PollGrant, session: &str) 
         session: Some(session.into()),
         model: None,
     };
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt: grant.attempt,
-            token: grant.token,
-            n: 1,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt: grant.attempt,
+        token: grant.token,
+        n: 1,
+        event,
+    });
 }
 
 /// Ends a turn with this answer and these changed files.
 pub(crate) fn end_turn(world: &mut World, grant: &PollGrant, detail: &str, changed: &[&str]) {
     let PollGrant { attempt, token, .. } = *grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Done { output: None },
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Done { output: None },
+    });
     let result = Some(WorkResult {
         detail: detail.into(),
         ..WorkResult::default()
@@ -141,15 +139,12 @@ pub(crate) fn end_turn(world: &mut World, grant: &PollGrant, detail: &str, chang
         checks: Some("all 2 checks pass".into()),
         ..WorkFindings::default()
     };
-    world.ask(
-        "regatta",
-        Command::ReportWorkVerdict {
-            attempt,
-            token,
-            verdict: passed_verdict(changed),
-            findings,
-        },
-    );
+    world.report(Report::WorkVerdict {
+        attempt,
+        token,
+        verdict: passed_verdict(changed),
+        findings,
+    });
 }
 
 fn show_post(world: &mut World, id: u64, post: u64, stage: u32) {
@@ -157,9 +152,9 @@ fn show_post(world: &mut World, id: u64, post: u64, stage: u32) {
         stage,
         refs: vec![format!("ref-{post}")],
     };
-    ask_conversation(
+    report_conversation(
         world,
-        ConversationCommand::ReportShown {
+        ConversationReport::Shown {
             conversation: ConversationId(id),
             post,
             shown,
@@ -493,14 +488,11 @@ fn stop_ends_the_turn_keeps_the_session_and_drops_waiting_messages() {
         .collect();
     assert_eq!(states, [TurnState::Stopped, TurnState::Stopped]);
     let PollGrant { attempt, token, .. } = grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Lost,
+    });
     assert!(
         world.task(TaskId(1)).resting,
         "the stopped task starts again by itself"
@@ -538,14 +530,11 @@ fn a_failed_turn_keeps_its_reason_and_the_next_message_tries_again() {
             reason: "it broke".into(),
             class: None,
         };
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt,
-                token,
-                exit: how,
-            },
-        );
+        world.report(Report::Exited {
+            attempt,
+            token,
+            exit: how,
+        });
     }
     assert_eq!(world.status(TaskId(1)), TaskStatus::NeedsHuman);
     let turn = &conversation_with_id(&world, 1).turns[0];
@@ -589,9 +578,9 @@ fn b4_posts_are_staged_and_shown_once() {
     assert_eq!(due(&world), [(2, 2)]);
     show_post(&mut world, 1, 2, 2);
     assert!(due(&world).is_empty());
-    ask_conversation(
+    report_conversation(
         &mut world,
-        ConversationCommand::ReportShown {
+        ConversationReport::Shown {
             conversation: ConversationId(1),
             post: 2,
             shown: ShowOutcome::Never { why: "gone".into() },
@@ -617,15 +606,12 @@ fn a_question_of_the_agent_is_asked_and_answered_in_the_thread() {
         id: "q".into(),
         content: want,
     });
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n: 1,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt,
+        token,
+        n: 1,
+        event,
+    });
     let approval =
         regatta_core::conversation::pending_approval(&world.board, conversation_with_id(&world, 1))
             .expect("the agent's question is open");

@@ -3,10 +3,10 @@
 use regatta_core::agent_protocol::{AgentEvent, Usage};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::budget;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::cost::SpendLedger;
 
-use crate::world::{HOUR_MS, World, exit_command, passed_verdict};
+use crate::world::{HOUR_MS, World, exit_report, passed_verdict};
 
 fn ledger_of(world: &World) -> SpendLedger {
     let mut book = SpendLedger::default();
@@ -38,15 +38,12 @@ fn spend_on_next_task(world: &mut World, micro_usd: u64) -> regatta_core::schedu
             },
         ),
     ] {
-        world.ask(
-            "regatta",
-            Command::ReportAgentEvent {
-                attempt: grant.attempt,
-                token: grant.token,
-                n,
-                event: said,
-            },
-        );
+        world.report(Report::AgentEvent {
+            attempt: grant.attempt,
+            token: grant.token,
+            n,
+            event: said,
+        });
     }
     grant
 }
@@ -58,10 +55,7 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
     let day = budget::day_of(world.now);
     let lands = world.add_task("lands", &["a.rs"]);
     let first = spend_on_next_task(&mut world, 100);
-    world.ask(
-        "regatta",
-        exit_command(&first, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(&first, ProgramExit::Done { output: None }));
     let landing = world
         .report_verdict(&first, passed_verdict(&["a.rs"]))
         .expect("the work enters the queue");

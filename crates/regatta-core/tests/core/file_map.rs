@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use regatta_core::collision_forecast::FoundCollision;
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::file_map::{self, FileCell};
 use regatta_core::ids::TaskId;
 use regatta_core::mission;
@@ -184,13 +184,10 @@ fn a_found_collision_is_on_the_map() {
         other: Some(two.attempt),
         paths: vec!["shared.rs".into()],
     }];
-    world.ask(
-        "regatta",
-        Command::ReportCollisions {
-            project: shop(),
-            found,
-        },
-    );
+    world.report(Report::Collisions {
+        project: shop(),
+        found,
+    });
     assert_eq!(draw_map(&world, &[])[2], "shared.rs meet T1+T2");
 }
 

@@ -1,7 +1,7 @@
 //! The six gates: when each one passes, warns or blocks, and where its result is shown.
 
 use regatta_core::attempt::ProgramExit;
-use regatta_core::command::{Command, CommandOutcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
 use regatta_core::ids::{AttemptId, MissionId, RunnerName, TaskId};
 use regatta_core::limits::MachineLimits;
 use regatta_core::mission::{StartMission, StartMode};
@@ -13,7 +13,7 @@ use regatta_core::start_gates::{
 };
 use regatta_core::task::{AddTask, IssueType, TaskStatus};
 
-use crate::world::{MINUTE_MS, SECOND_MS, World, commit, exit_command, shop, task_to_add};
+use crate::world::{MINUTE_MS, SECOND_MS, World, commit, exit_report, shop, task_to_add};
 
 fn planned_task(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
     PlannedTask {
@@ -107,10 +107,7 @@ fn result_of_task(world: &World, id: u64, gate: StartGate) -> GateResult {
 }
 
 fn end_attempt(world: &mut World, grant: &PollGrant) {
-    world.ask(
-        "regatta",
-        exit_command(grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(grant, ProgramExit::Done { output: None }));
     let landing = world
         .report_verdict(
             grant,
@@ -285,16 +282,16 @@ fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
         vec![planned_task("one", &["a"], &[])],
     );
     let grant = world.poll_with("ada", trunk_present(0, None)).unwrap();
-    let silent = |since_ms| Command::ReportSilent {
+    let silent = |since_ms| Report::Silent {
         attempt: grant.attempt,
         token: grant.token,
         since_ms,
     };
-    world.ask("regatta", silent(Some(15 * MINUTE_MS - 1)));
+    world.report(silent(Some(15 * MINUTE_MS - 1)));
     assert_eq!(world.status(TaskId(1)), TaskStatus::InProgress);
-    world.ask("regatta", silent(Some(15 * MINUTE_MS)));
+    world.report(silent(Some(15 * MINUTE_MS)));
     assert_eq!(world.status(TaskId(1)), TaskStatus::Unassigned);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     world.advance(MINUTE_MS);
     let next = world.poll_with("ada", trunk_present(0, None)).unwrap();
     assert_eq!(

@@ -6,7 +6,7 @@
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::claim::{Acquire, ClaimOwner};
-use regatta_core::command::{Command, CommandOutcome, Commit, PlannedTask, Request};
+use regatta_core::command::{BoardInput, Command, CommandOutcome, Commit, PlannedTask};
 use regatta_core::ids::{Now, TaskId};
 use regatta_core::landing::TrialOutcome;
 use regatta_core::mission::{StartMission, StartMode};
@@ -14,10 +14,13 @@ use regatta_core::refusal::Refusal;
 use regatta_core::task::TaskStatus;
 use serde_json::Value;
 
-use crate::world::{MINUTE_MS, SECOND_MS, World, acquire, agent, exit_command, shop, task_to_add};
+use crate::world::{MINUTE_MS, SECOND_MS, World, acquire, agent, exit_report, shop, task_to_add};
 
-pub(crate) fn command_line(request: &Request, now: Now) -> String {
-    let mut value = serde_json::to_value(&request.command).unwrap();
+pub(crate) fn input_line(input: &BoardInput, now: Now) -> String {
+    let mut value = match input {
+        BoardInput::Request(request) => serde_json::to_value(&request.command).unwrap(),
+        BoardInput::Report(report) => serde_json::to_value(report).unwrap(),
+    };
     let name = value
         .as_object_mut()
         .and_then(|object| object.remove("command"))
@@ -25,7 +28,7 @@ pub(crate) fn command_line(request: &Request, now: Now) -> String {
     format!(
         "\n{} {}: {}{}",
         clock(now),
-        request.by.to_string().trim_end_matches(':'),
+        input.actor().to_string().trim_end_matches(':'),
         name.as_str().unwrap_or_default(),
         brief_fields(&value)
     )
@@ -170,15 +173,12 @@ fn one_task_from_add_to_trunk() {
     world.advance(SECOND_MS);
     let grant = world.take_supervised_task("ada");
     world.advance(30 * SECOND_MS);
-    world.ask(
-        "regatta",
-        exit_command(
-            &grant,
-            ProgramExit::Done {
-                output: Some("It reads the list.".into()),
-            },
-        ),
-    );
+    world.report(exit_report(
+        &grant,
+        ProgramExit::Done {
+            output: Some("It reads the list.".into()),
+        },
+    ));
     world.advance(2 * SECOND_MS);
     let verdict = crate::world::passed_verdict(&["src/words.rs"]);
     let landing = world.report_verdict(&grant, verdict).unwrap();
@@ -303,7 +303,7 @@ fn a_restart_after_a_crash_keeps_claims_and_ends_waits() {
     assert!(world.board.claims.contains_key(&claim.claim));
     world.advance(SECOND_MS);
     assert!(!world.board.claims.contains_key(&claim.claim));
-    world.ask("regatta", exit_command(&running, ProgramExit::Lost));
+    world.report(exit_report(&running, ProgramExit::Lost));
     assert_eq!(
         world.task(running.task).failures,
         0,

@@ -1,7 +1,7 @@
 //! Q13: guarded changes do not land without a person, however they enter the queue.
 
 use regatta_core::attempt::{AttemptCause, WorkFindings, WorkVerdict};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::TaskId;
 use regatta_core::landing::TrialOutcome;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
@@ -35,15 +35,12 @@ fn submit(world: &mut World, grant: &PollGrant, path: &str, file: Option<Special
         ..WorkFindings::default()
     };
     let PollGrant { attempt, token, .. } = *grant;
-    world.ask(
-        "regatta",
-        Command::ReportWorkVerdict {
-            attempt,
-            token,
-            verdict,
-            findings,
-        },
-    );
+    world.report(Report::WorkVerdict {
+        attempt,
+        token,
+        verdict,
+        findings,
+    });
 }
 
 fn world_with_finished_work(path: &str, file: Option<SpecialFile>) -> (World, TaskId) {

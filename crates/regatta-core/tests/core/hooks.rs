@@ -1,7 +1,7 @@
 //! Hooks: the triggers that fire them, their claims and limits, and the end of a cycle of hooks.
 
 use regatta_core::bus::{PostContext, PostMessage};
-use regatta_core::command::{Actor, Command, CommandOutcome};
+use regatta_core::command::{Actor, Command, CommandOutcome, Report};
 use regatta_core::effect::Effect;
 use regatta_core::hook::{
     AddHook, Firing, FiringEnd, HookAction, HookConditions, HookTrigger, MAX_CHAIN_LENGTH,
@@ -83,7 +83,7 @@ impl World {
 
     fn end_firing(&mut self, firing: FiringId) {
         let (ended, output) = (FiringEnd::Exited(0), "done\n".to_owned());
-        self.report_command(Command::ReportHook {
+        self.report(Report::HookEnded {
             firing,
             ended,
             output,
@@ -94,10 +94,6 @@ impl World {
     fn end_all_firings(&mut self) {
         let live: Vec<FiringId> = self.board.firings.keys().copied().collect();
         live.into_iter().for_each(|id| self.end_firing(id));
-    }
-
-    fn report_command(&mut self, command: Command) {
-        self.ask("regatta", command);
     }
 }
 
@@ -327,7 +323,7 @@ fn a_hook_fires_only_for_matching_messages() {
         labels: vec![],
         reply_to: None,
     };
-    world.report_command(Command::Post(post));
+    world.ask("regatta", Command::Post(post));
     world.post_message("ada", "shop", "my own words");
     assert_eq!(world.fired_count(hook), 0);
     world.post_message("ada2", "shop", "another's");

@@ -9,7 +9,7 @@ use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::board::Board;
 use regatta_core::budget::{BudgetScope, Ceiling};
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::ids::{ApprovalId, Now, TaskId};
 use regatta_core::inbox::{self, InboxItem, InboxKind, MAX_SNOOZE_MS, OpenItem, Snooze};
 use regatta_core::landing::MoveOutcome;
@@ -17,7 +17,7 @@ use regatta_core::project::ReviewPolicy;
 use regatta_core::refusal::Refusal;
 use regatta_core::task::TaskStatus;
 
-use crate::world::{SECOND_MS, World, agent, exit_command, passed_verdict};
+use crate::world::{SECOND_MS, World, agent, exit_report, passed_verdict};
 
 const Q1: InboxItem = InboxItem::Approval(ApprovalId(1));
 
@@ -188,10 +188,7 @@ fn a_snooze_of_a_task_ends_when_the_task_moves_on() {
     let task = world.add_task("work", &["src/a.rs"]);
     for _ in 0..3 {
         let grant = world.poll_supervised("ada").unwrap();
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         world.report_verdict(&grant, passed_verdict(&[]));
         world.advance(3_600 * SECOND_MS);
     }
@@ -240,15 +237,12 @@ fn report_event(
     event: AgentEvent,
 ) {
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt,
+        token,
+        n,
+        event,
+    });
 }
 
 /// A kind of item, its name, a function that creates the item, and a function that removes it.
@@ -262,14 +256,11 @@ fn take_task(world: &mut World) -> regatta_core::schedule::PollGrant {
 fn cases() -> Vec<Case> {
     fn silent(world: &mut World, since_ms: Option<u64>) {
         let attempt = world.board.attempts.values().next().unwrap().clone();
-        world.ask(
-            "regatta",
-            Command::ReportSilent {
-                attempt: attempt.id,
-                token: attempt.token,
-                since_ms,
-            },
-        );
+        world.report(Report::Silent {
+            attempt: attempt.id,
+            token: attempt.token,
+            since_ms,
+        });
     }
     fn permission(world: &mut World) {
         let grant = take_task(world);
@@ -339,10 +330,7 @@ fn cases() -> Vec<Case> {
         shop.settings.landing.review = ReviewPolicy::Human;
         world.ask("ann", Command::AddProject(shop));
         let grant = take_task(world);
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         world.report_verdict(&grant, passed_verdict(&["src/a.rs"]));
     }
     fn land(world: &mut World) {
@@ -353,10 +341,7 @@ fn cases() -> Vec<Case> {
         world.add_task("work", &["src/a.rs"]);
         for _ in 0..3 {
             let grant = world.poll_supervised("ada").unwrap();
-            world.ask(
-                "regatta",
-                exit_command(&grant, ProgramExit::Done { output: None }),
-            );
+            world.report(exit_report(&grant, ProgramExit::Done { output: None }));
             world.report_verdict(&grant, passed_verdict(&[]));
             world.advance(3_600 * SECOND_MS);
         }
@@ -490,7 +475,7 @@ fn cases() -> Vec<Case> {
             reason: "please run login".into(),
             class: Some(FailureClass::Auth),
         };
-        world.ask("regatta", exit_command(&grant, how));
+        world.report(exit_report(&grant, how));
     }
     fn break_configuration(world: &mut World) {
         let grant = take_task(world);
@@ -498,7 +483,7 @@ fn cases() -> Vec<Case> {
             reason: "no such model".into(),
             class: Some(FailureClass::BadConfig),
         };
-        world.ask("regatta", exit_command(&grant, how));
+        world.report(exit_report(&grant, how));
     }
     fn repair_agent(world: &mut World) {
         world.ask(
@@ -623,16 +608,13 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
 fn a_rate_limit_is_not_in_the_inbox() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let grant = take_task(&mut world);
-    world.ask(
-        "regatta",
-        exit_command(
-            &grant,
-            ProgramExit::Failed {
-                reason: "429".into(),
-                class: Some(FailureClass::RateLimit),
-            },
-        ),
-    );
+    world.report(exit_report(
+        &grant,
+        ProgramExit::Failed {
+            reason: "429".into(),
+            class: Some(FailureClass::RateLimit),
+        },
+    ));
     let parked = |world: &World| {
         world
             .board
@@ -852,7 +834,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         problem: broken.map(str::to_owned),
     };
     let report = |world: &mut World, name: &str, broken: Option<&str>| {
-        world.ask("regatta", Command::ReportBridge(standing(name, broken)));
+        world.report(Report::Bridge(standing(name, broken)));
     };
     let items = |world: &World| -> Vec<(String, InboxKind)> {
         let mut all: Vec<_> = inbox::open_items(&world.board, world.now)
@@ -934,7 +916,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         standing("slack:ada", None),
         standing("linear:ada", Some("no token")),
     ];
-    world.ask("regatta", Command::ReportBridges { all });
+    world.report(Report::AllBridges { all });
     let names: Vec<String> = items(&world)
         .into_iter()
         .map(|item| item.0)
@@ -942,7 +924,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         .collect();
     assert_eq!(names, ["bridge:linear:ada".to_owned(), slack]);
     report(&mut world, "slack:ada", None);
-    world.ask("regatta", Command::ReportBridges { all: vec![] });
+    world.report(Report::AllBridges { all: vec![] });
     assert!(items(&world).is_empty(), "{:?}", items(&world));
     world.ask_refused(
         "ann",
@@ -953,12 +935,9 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     );
     // A webhook without its secret is an item until a daemon starts with the secret.
     let hook = "webhook:hooks.example.com:8443";
-    world.ask(
-        "regatta",
-        Command::ReportBridges {
-            all: vec![standing(hook, Some("HOOK is not set"))],
-        },
-    );
+    world.report(Report::AllBridges {
+        all: vec![standing(hook, Some("HOOK is not set"))],
+    });
     assert_eq!(
         items(&world),
         [(format!("bridge:{hook}"), InboxKind::Credential)]
@@ -977,12 +956,9 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         [Some("TWO is not set"), None],
         [None, Some("TWO is not set")],
     ] {
-        world.ask(
-            "regatta",
-            Command::ReportBridges {
-                all: all.map(|item| standing(hook, item)).to_vec(),
-            },
-        );
+        world.report(Report::AllBridges {
+            all: all.map(|item| standing(hook, item)).to_vec(),
+        });
         let subjects: Vec<String> = inbox::open_items(&world.board, world.now)
             .into_iter()
             .map(|open_item| open_item.subject)
@@ -992,12 +968,9 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
             ["hooks.example.com:8443 receives no events: TWO is not set"]
         );
     }
-    world.ask(
-        "regatta",
-        Command::ReportBridges {
-            all: vec![standing(hook, None)],
-        },
-    );
+    world.report(Report::AllBridges {
+        all: vec![standing(hook, None)],
+    });
     assert!(items(&world).is_empty(), "the item did not disappear");
     for wrong in [
         "bridge:webhook:",

@@ -14,7 +14,7 @@ use regatta_core::board::{Board, ReadyFor};
 use regatta_core::claim::{
     Acquire, Acquired, ClaimEndCause, ClaimMode, ClaimOwner, ClaimWait, MAX_WAIT_MS,
 };
-use regatta_core::command::{Command, CommandOutcome, Commit, Request};
+use regatta_core::command::{BoardInput, Command, CommandOutcome, Commit, Report};
 use regatta_core::display::{self, DisplayState};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
@@ -49,11 +49,11 @@ impl Invariants {
     pub(crate) fn check_answer(
         &self,
         before: &Board,
-        request: &Request,
+        input: &BoardInput,
         decided: &Result<Commit, Refusal>,
         now: Now,
     ) {
-        if let Some(known) = request.key.as_ref().and_then(|key| before.answers.get(key)) {
+        if let Some(known) = input.key().and_then(|key| before.answers.get(key)) {
             if let Err(Refusal::KeyReused { .. }) = decided {
                 return; // another request under the same key: see `talk.rs`
             }
@@ -68,39 +68,36 @@ impl Invariants {
             );
             return;
         }
-        if let Some(law) = refusal_reason(before, &request.command) {
-            assert!(
-                decided.is_err(),
-                "{law}: {:?} was not refused",
-                request.command
-            );
+        let law = match input {
+            BoardInput::Request(request) => refusal_reason(before, &request.command),
+            BoardInput::Report(report) => report_refusal_reason(before, report),
+        };
+        if let Some(law) = law {
+            assert!(decided.is_err(), "{law}: {input:?} was not refused");
         }
-        match (&request.command, decided) {
-            (Command::Tick | Command::Resume { .. }, Err(refusal)) => {
-                panic!("a tick or a resume was refused: {refusal:?}")
+        let (request, report) = match input {
+            BoardInput::Request(request) => (Some(&request.command), None),
+            BoardInput::Report(report) => (None, Some(report)),
+        };
+        match (report, decided) {
+            (Some(Report::Tick | Report::DaemonStarted { .. }), Err(refusal)) => {
+                panic!("a tick or the start of the daemon was refused: {refusal:?}")
             }
+            (Some(Report::PollSupervised { poll, facts }), Ok(done)) => {
+                check_poll(before, poll, Some(facts), done, now)
+            }
+            _ => {}
+        }
+        match (request, decided) {
             // A person takes over the task that they name, even if another task is next.
-            (Command::Poll(ask), Ok(done)) if ask.by_hand && ask.task.is_some() => {
+            (Some(Command::Poll(ask)), Ok(done)) if ask.by_hand && ask.task.is_some() => {
                 let CommandOutcome::Polled(Some(grant)) = &done.outcome else {
                     panic!("{:?}", done.outcome)
                 };
                 assert_eq!(Some(grant.task), ask.task);
             }
-            (Command::Poll(ask) | Command::PollSupervised { poll: ask, .. }, Ok(done)) => {
-                let supervised = match &request.command {
-                    Command::PollSupervised { facts, .. } => Some(&**facts),
-                    _ => None,
-                };
-                let CommandOutcome::Polled(grant) = &done.outcome else {
-                    panic!("{:?}", done.outcome)
-                };
-                assert_eq!(
-                    grant.as_ref().map(|poll_grant| poll_grant.task),
-                    next_task(before, ask, supervised, now),
-                    "not the next task of {ask:?}"
-                );
-            }
-            (Command::Acquire(ask), Ok(done)) => check_atomic_grant(before, ask, done, now),
+            (Some(Command::Poll(ask)), Ok(done)) => check_poll(before, ask, None, done, now),
+            (Some(Command::Acquire(ask)), Ok(done)) => check_atomic_grant(before, ask, done, now),
             _ => {}
         }
     }
@@ -478,13 +475,6 @@ fn refusal_reason(board: &Board, command: &Command) -> Option<&'static str> {
                 attempt.task == *task && attempt.token == *token && attempt.stopping.is_none()
             })
     };
-    let live = |id: &AttemptId, token: &u64| {
-        board
-            .attempts
-            .get(id)
-            .is_some_and(|attempt| attempt.token == *token)
-    };
-    let state = |id: &LandingId| board.landings.get(id).map(|landing| &landing.state);
     let (law, allowed) = match command {
         Command::Renew { claim, token } | Command::Release { claim, token } => (
             "L6, L8",
@@ -505,17 +495,7 @@ fn refusal_reason(board: &Board, command: &Command) -> Option<&'static str> {
             token,
             ..
         } => ("J3", speaks(task, attempt, token)),
-        Command::Progress { attempt, token, .. } => ("J3", live(attempt, token)),
-        Command::ReportExited { attempt, token, .. }
-        | Command::ReportWorkVerdict { attempt, token, .. } => ("J3", live(attempt, token)),
-        Command::ReportTrial { landing, .. } => (
-            "L6",
-            matches!(state(landing), Some(LandingState::Trying { .. })),
-        ),
-        Command::ReportTrunkMove { landing, fence, .. } => (
-            "L6",
-            matches!(state(landing), Some(LandingState::Moving { fence: live, .. }) if live == fence),
-        ),
+        Command::Progress { attempt, token, .. } => ("J3", is_live(board, attempt, token)),
         Command::EditTask { task, .. }
         | Command::AssignTask { task, .. }
         | Command::AnswerOffer { task, .. }
@@ -526,6 +506,52 @@ fn refusal_reason(board: &Board, command: &Command) -> Option<&'static str> {
         _ => return None,
     };
     (!allowed).then_some(law)
+}
+
+/// Returns whether an attempt runs and has this token.
+fn is_live(board: &Board, id: &AttemptId, token: &u64) -> bool {
+    board
+        .attempts
+        .get(id)
+        .is_some_and(|attempt| attempt.token == *token)
+}
+
+/// L6, J3: returns the law by which a report must be refused, if there is one.
+fn report_refusal_reason(board: &Board, report: &Report) -> Option<&'static str> {
+    let state = |id: &LandingId| board.landings.get(id).map(|landing| &landing.state);
+    let (law, allowed) = match report {
+        Report::Exited { attempt, token, .. } | Report::WorkVerdict { attempt, token, .. } => {
+            ("J3", is_live(board, attempt, token))
+        }
+        Report::Trial { landing, .. } => (
+            "L6",
+            matches!(state(landing), Some(LandingState::Trying { .. })),
+        ),
+        Report::TrunkMove { landing, fence, .. } => (
+            "L6",
+            matches!(state(landing), Some(LandingState::Moving { fence: live, .. }) if live == fence),
+        ),
+        _ => return None,
+    };
+    (!allowed).then_some(law)
+}
+
+/// A poll grants the next task for the agent.
+fn check_poll(
+    before: &Board,
+    ask: &PollRequest,
+    facts: Option<&StartFacts>,
+    done: &Commit,
+    now: Now,
+) {
+    let CommandOutcome::Polled(grant) = &done.outcome else {
+        panic!("{:?}", done.outcome)
+    };
+    assert_eq!(
+        grant.as_ref().map(|poll_grant| poll_grant.task),
+        next_task(before, ask, facts, now),
+        "not the next task of {ask:?}"
+    );
 }
 
 /// Returns whether these are the requested URIs. A task that was named by its alias is also named

@@ -1,7 +1,7 @@
 //! Isolation that does not hold: which attempts go on, which are stopped, and which only get a
 //! warning.
 
-use regatta_core::command::{Command, CommandOutcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::isolation_breach::IsolationBreach;
 use regatta_core::mission::{StartMission, StartMode};
@@ -47,14 +47,11 @@ fn isolated_mission(manifests: &[&str]) -> (World, MissionId, Vec<PollGrant>) {
 
 fn report_breach(world: &mut World, grant: &PollGrant, sign: IsolationBreach) {
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask(
-        "regatta",
-        Command::ReportIsolationBreach {
-            attempt,
-            token,
-            sign,
-        },
-    );
+    world.report(Report::IsolationBreach {
+        attempt,
+        token,
+        sign,
+    });
 }
 
 fn checkout_breach(paths: &[&str]) -> IsolationBreach {
@@ -172,14 +169,11 @@ fn j3_a_report_about_isolation_of_an_ended_attempt_is_refused() {
     let (mut world, mission, grants) = isolated_mission(&["src/a.rs", "src/**"]);
     world.submit(&grants[0]);
     let (attempt, token) = (grants[0].attempt, grants[0].token);
-    world.ask_refused(
-        "regatta",
-        Command::ReportIsolationBreach {
-            attempt,
-            token,
-            sign: IsolationBreach::NoWorkspace,
-        },
-    );
+    world.report_refused(Report::IsolationBreach {
+        attempt,
+        token,
+        sign: IsolationBreach::NoWorkspace,
+    });
     assert!(world.board.missions[&mission].isolate);
 }
 

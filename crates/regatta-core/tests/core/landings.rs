@@ -4,7 +4,7 @@ mod person_decisions;
 mod trunk_claims;
 
 use regatta_core::claim::{Acquire, ClaimOwner, TRUNK_TTL_MS};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, ProjectName, TaskId};
 use regatta_core::landing::{Landing, MoveOutcome, TrialOutcome, median_time_ms};
@@ -113,18 +113,15 @@ fn l6_an_expired_fence_moves_nothing() {
     world.advance(1);
     assert_eq!(world.landing_state(id), "trying");
     assert_eq!(world.owner_of(TRUNK), None);
-    let late = Command::ReportTrunkMove {
+    let late = Report::TrunkMove {
         landing: id,
         fence,
         outcome: MoveOutcome::Moved,
     };
-    assert_eq!(
-        world.ask_refused("regatta", late.clone()).code(),
-        "stale_landing"
-    );
+    assert_eq!(world.report_refused(late.clone()).code(), "stale_landing");
     world.pass_trial(id);
     assert!(world.fence_of(id) > fence, "L2");
-    assert_eq!(world.ask_refused("regatta", late).code(), "stale_landing");
+    assert_eq!(world.report_refused(late).code(), "stale_landing");
     world.report_move(id, MoveOutcome::Moved);
     assert_eq!(landed_tasks(&world), [1]);
 }
@@ -193,16 +190,13 @@ fn q7_work_that_is_already_on_the_trunk_has_landed() {
         "nothing was merged"
     );
     assert_eq!(world.landing_state(landings[1]), "trying");
-    world.ask_refused(
-        "regatta",
-        Command::ReportTrial {
-            landing: landings[0],
-            outcome: TrialOutcome::AlreadyOnTrunk {
-                tip: commit(77),
-                landed_as: vec![],
-            },
+    world.report_refused(Report::Trial {
+        landing: landings[0],
+        outcome: TrialOutcome::AlreadyOnTrunk {
+            tip: commit(77),
+            landed_as: vec![],
         },
-    );
+    });
 }
 
 /// Q2: when somebody else moves the trunk, the trial's result is dropped and the work is merged
@@ -532,7 +526,7 @@ fn q9_a_failing_landing_lets_the_others_go_first() {
 #[test]
 fn l6_stale_reports_change_nothing() {
     let (mut world, landings) = queued_world(&[2, 2]);
-    let tried = |landing| Command::ReportTrial {
+    let tried = |landing| Report::Trial {
         landing,
         outcome: TrialOutcome::Passed {
             old: commit(1),
@@ -540,22 +534,22 @@ fn l6_stale_reports_change_nothing() {
             carries: vec![],
         },
     };
-    let moved = |landing, fence| Command::ReportTrunkMove {
+    let moved = |landing, fence| Report::TrunkMove {
         landing,
         fence,
         outcome: MoveOutcome::Moved,
     };
-    world.ask_refused("regatta", tried(landings[1]));
-    world.ask_refused("regatta", tried(LandingId(99)));
-    world.ask_refused("regatta", moved(landings[0], 1));
+    world.report_refused(tried(landings[1]));
+    world.report_refused(tried(LandingId(99)));
+    world.report_refused(moved(landings[0], 1));
     world.pass_trial(landings[0]);
     let fence = world.fence_of(landings[0]);
-    world.ask_refused("regatta", tried(landings[0]));
+    world.report_refused(tried(landings[0]));
     for wrong in [0, fence - 1, fence + 1, u64::MAX] {
-        world.ask_refused("regatta", moved(landings[0], wrong));
+        world.report_refused(moved(landings[0], wrong));
     }
     world.report_move(landings[0], MoveOutcome::Moved);
-    world.ask_refused("regatta", moved(landings[0], fence));
+    world.report_refused(moved(landings[0], fence));
     assert_eq!(landed_tasks(&world), [1], "Q7");
 }
 
@@ -681,17 +675,14 @@ fn a_change_of_the_checkout_retries_the_held_landing() {
         },
     );
     assert!(world.board.landings[&id].held.is_some());
-    world.ask("regatta", Command::ReportCheckout { landing: id });
+    world.report(Report::CheckoutChanged { landing: id });
     assert!(world.board.landings[&id].held.is_none());
     assert_eq!(world.landing_state(id), "trying");
     let before = world.board.revision;
-    world.ask("regatta", Command::ReportCheckout { landing: id });
-    world.ask(
-        "regatta",
-        Command::ReportCheckout {
-            landing: LandingId(99),
-        },
-    );
+    world.report(Report::CheckoutChanged { landing: id });
+    world.report(Report::CheckoutChanged {
+        landing: LandingId(99),
+    });
     assert_eq!(world.board.revision, before);
 
     // A landing that a person stopped stays stopped.
@@ -703,7 +694,7 @@ fn a_change_of_the_checkout_retries_the_held_landing() {
             pause: true,
         },
     );
-    world.ask("regatta", Command::ReportCheckout { landing: id });
+    world.report(Report::CheckoutChanged { landing: id });
     assert!(world.board.landings[&id].held.is_some());
 }
 
@@ -730,16 +721,13 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
                 pause: true,
             },
         );
-        world.ask(
-            "regatta",
-            Command::ReportTrial {
-                landing: stopped,
-                outcome: TrialOutcome::Held {
-                    landing: None,
-                    reason: "broken off".into(),
-                },
+        world.report(Report::Trial {
+            landing: stopped,
+            outcome: TrialOutcome::Held {
+                landing: None,
+                reason: "broken off".into(),
             },
-        );
+        });
         let landing = &world.board.landings[&stopped];
         assert!(
             landing
@@ -755,7 +743,7 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
             "the other landing waits"
         );
         world.advance_without_tick(60 * MINUTE_MS);
-        world.ask("regatta", Command::Tick);
+        world.report(Report::Tick);
         assert_eq!(
             world.landing_state(stopped),
             "queued",

@@ -9,7 +9,7 @@ use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::{AttemptCause, ProgramExit, WorkFindings, WorkResult};
 use regatta_core::bus::{Message, PostMessage};
 use regatta_core::claim::{ClaimMode, ClaimOwner};
-use regatta_core::command::{Actor, Command, CommandOutcome};
+use regatta_core::command::{Actor, Command, CommandOutcome, Report};
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, ChannelName, Label, MessageId, MissionId, TaskId};
 use regatta_core::lead::{self, Lead, LeadRequest};
@@ -119,11 +119,11 @@ fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
         task: Some(task),
         ..poll_of(agent.as_str())
     };
-    let command = Command::PollSupervised {
+    let command = Report::PollSupervised {
         poll,
         facts: Box::<StartFacts>::default(),
     };
-    match world.ask("regatta", command) {
+    match world.report(command) {
         CommandOutcome::Polled(Some(grant)) => grant,
         other => panic!(
             "{task} did not start: {other:?} {:?}",
@@ -135,14 +135,11 @@ fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
 /// Ends a turn or an answer with this text.
 fn end_attempt(world: &mut World, grant: &PollGrant, detail: &str) {
     let PollGrant { attempt, token, .. } = *grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Done { output: None },
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Done { output: None },
+    });
     let result = Some(WorkResult {
         detail: detail.into(),
         ..WorkResult::default()
@@ -152,15 +149,12 @@ fn end_attempt(world: &mut World, grant: &PollGrant, detail: &str) {
         ..WorkFindings::default()
     };
     let verdict = crate::world::passed_verdict(&[]);
-    world.ask(
-        "regatta",
-        Command::ReportWorkVerdict {
-            attempt,
-            token,
-            verdict,
-            findings,
-        },
-    );
+    world.report(Report::WorkVerdict {
+        attempt,
+        token,
+        verdict,
+        findings,
+    });
 }
 
 fn begin_turn(world: &mut World, mission: u64) -> PollGrant {
@@ -200,14 +194,11 @@ fn finish_and_land(world: &mut World, grant: &PollGrant) {
         task,
         ..
     } = *grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Done { output: None },
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Done { output: None },
+    });
     let changed: Vec<String> = world
         .task(task)
         .files
@@ -638,15 +629,12 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
             id: "1".into(),
             content: want,
         });
-        world.ask(
-            "regatta",
-            Command::ReportAgentEvent {
-                attempt,
-                token,
-                n: 1,
-                event,
-            },
-        );
+        world.report(Report::AgentEvent {
+            attempt,
+            token,
+            n: 1,
+            event,
+        });
         let end = if cancel {
             Command::CancelMission {
                 mission: MissionId(1),
@@ -703,15 +691,12 @@ fn no_agent_can_decide_a_permission_request() {
             id: n.to_string(),
             content: want,
         });
-        world.ask(
-            "regatta",
-            Command::ReportAgentEvent {
-                attempt,
-                token,
-                n,
-                event,
-            },
-        );
+        world.report(Report::AgentEvent {
+            attempt,
+            token,
+            n,
+            event,
+        });
     }
     let [permission, question] = world.board.approvals.keys().copied().collect::<Vec<_>>()[..]
     else {
@@ -772,14 +757,11 @@ fn a_change_by_a_lead_itself_becomes_a_task_of_its_mission() {
         task: own,
         ..
     } = grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Done { output: None },
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Done { output: None },
+    });
     let landing = {
         world.report_verdict(&grant, crate::world::passed_verdict(&["triple.py"]));
         *world
@@ -831,14 +813,11 @@ fn q13_a_guarded_change_by_a_lead_waits_for_a_person() {
     post_and_route(&mut world, "ann", "!mission x", None);
     let grant = begin_turn(&mut world, 1);
     let PollGrant { attempt, token, .. } = grant;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Done { output: None },
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Done { output: None },
+    });
     world.report_verdict(
         &grant,
         crate::world::passed_verdict(&[".github/workflows/a.yml"]),

@@ -3,7 +3,7 @@
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::budget::{BudgetScope, Ceiling};
-use regatta_core::command::{Command, CommandOutcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::landing::MoveOutcome;
 use regatta_core::mission::{StartMission, StartMode};
@@ -11,7 +11,7 @@ use regatta_core::schedule::{PollRequest, WaitKind, outlook};
 use regatta_core::task::{AssignMode, EditTask, TaskStatus};
 
 use crate::golden::auth_plan;
-use crate::world::{World, agent, exit_command, files, grant_of_poll, poll_of, shop, task_to_add};
+use crate::world::{World, agent, exit_report, files, grant_of_poll, poll_of, shop, task_to_add};
 
 fn planned_task(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
     PlannedTask {
@@ -255,16 +255,13 @@ fn a_mission_is_settled_when_every_agent_needs_a_person() {
                 "{class:?}: {agent} can go on"
             );
             let grant = world.take_task(agent);
-            world.ask(
-                "regatta",
-                exit_command(
-                    &grant,
-                    ProgramExit::Failed {
-                        reason: "no".into(),
-                        class: Some(class),
-                    },
-                ),
-            );
+            world.report(exit_report(
+                &grant,
+                ProgramExit::Failed {
+                    reason: "no".into(),
+                    class: Some(class),
+                },
+            ));
         }
         let time_left = outlook(&world.board, id);
         assert_eq!(
@@ -389,7 +386,7 @@ fn j10_stopping_a_mission_stops_its_attempts() {
         [TaskStatus::Unassigned; 2]
     );
     world.ask_refused("ada", crate::world::finish_command(&outside));
-    world.ask("regatta", exit_command(&supervised, ProgramExit::Lost));
+    world.report(exit_report(&supervised, ProgramExit::Lost));
     assert!(world.board.attempts.is_empty());
     assert_eq!(take_all(&mut world), [0; 0]);
 }
@@ -595,12 +592,12 @@ fn a_mission_is_settled_when_its_budget_is_used_up() {
     let grant = world.take_supervised_task("ada");
     assert!(!outlook(&world.board, id).is_settled());
     world.advance(61_000);
-    let report = Command::ReportExited {
+    let report = Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Lost,
     };
-    world.ask("regatta", report);
+    world.report(report);
     assert_eq!(world.poll_supervised("ada"), None, "the budget is used up");
     assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Budget));
     let time_left = outlook(&world.board, id);

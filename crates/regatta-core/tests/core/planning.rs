@@ -2,7 +2,7 @@
 
 use regatta_core::agent::{RegisterAgent, Runtime};
 use regatta_core::attempt::{ProgramExit, WorkFindings, WorkResult};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::TaskId;
 use regatta_core::plan_request::{self, PlanRequest};
 use regatta_core::task::{Expects, IssueType, Purpose, TaskStatus};
@@ -112,14 +112,11 @@ fn a_planning_task_needs_a_report_and_lands_nothing() {
             .expect("the mission's agent gets the planning task");
         assert_eq!(grant.task, asked);
         let (attempt, token) = (grant.attempt, grant.token);
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt,
-                token,
-                exit: ProgramExit::Done { output: None },
-            },
-        );
+        world.report(Report::Exited {
+            attempt,
+            token,
+            exit: ProgramExit::Done { output: None },
+        });
         let result = Some(WorkResult {
             detail: said.into(),
             ..WorkResult::default()
@@ -128,15 +125,12 @@ fn a_planning_task_needs_a_report_and_lands_nothing() {
             result,
             ..WorkFindings::default()
         };
-        world.ask(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt,
-                token,
-                verdict: passed_verdict(&[]),
-                findings,
-            },
-        );
+        world.report(Report::WorkVerdict {
+            attempt,
+            token,
+            verdict: passed_verdict(&[]),
+            findings,
+        });
         match status {
             Some(status) => assert_eq!(world.stored_task(asked).status, status),
             None => assert!(

@@ -1,7 +1,7 @@
 //! Ports: leased in the same commit as an attempt's files, and free when the attempt has ended.
 
 use regatta_core::claim::ClaimOwner;
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::schedule::{PollGrant, WaitKind};
 use regatta_core::task::TaskStatus;
 
@@ -112,14 +112,11 @@ fn a_port_used_by_another_program_is_replaced() {
     world.add_task("b", &["b/**"]);
     let grant = world.take_supervised_task("ada");
     let PollGrant { attempt, token, .. } = grant;
-    world.ask(
-        "regatta",
-        Command::ReportPortsTaken {
-            attempt,
-            token,
-            taken: vec![41_000, 45_000],
-        },
-    );
+    world.report(Report::PortsTaken {
+        attempt,
+        token,
+        taken: vec![41_000, 45_000],
+    });
     assert_eq!(
         world.ports_of(&grant),
         [41_002, 41_001],
@@ -127,14 +124,11 @@ fn a_port_used_by_another_program_is_replaced() {
     );
     assert!(!world.is_port_free(41_000), "the taken port can be claimed");
     let revision = world.board.revision;
-    world.ask(
-        "regatta",
-        Command::ReportPortsTaken {
-            attempt,
-            token,
-            taken: vec![41_000],
-        },
-    );
+    world.report(Report::PortsTaken {
+        attempt,
+        token,
+        taken: vec![41_000],
+    });
     assert_eq!(
         world.board.revision, revision,
         "the same report again changed something"
@@ -142,14 +136,11 @@ fn a_port_used_by_another_program_is_replaced() {
     let other = world.take_task("bob");
     assert_eq!(world.ports_of(&other), [41_003, 41_004]);
     // J3: only the current attempt can report on its ports.
-    world.ask_refused(
-        "regatta",
-        Command::ReportPortsTaken {
-            attempt,
-            token: token + 1,
-            taken: vec![41_001],
-        },
-    );
+    world.report_refused(Report::PortsTaken {
+        attempt,
+        token: token + 1,
+        taken: vec![41_001],
+    });
 }
 
 #[test]

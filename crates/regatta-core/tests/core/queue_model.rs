@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId, TaskId};
@@ -202,27 +202,21 @@ impl QueueModel {
                 let (landing, found) = self.trials.remove(&key).expect("a trial that ended");
                 self.world.outbox.remove(&key);
                 // If the landing was withdrawn in the meantime, the report is refused.
-                let _late = self.world.try_ask(
-                    "regatta",
-                    Command::ReportTrial {
-                        landing,
-                        outcome: found,
-                    },
-                );
+                let _late = self.world.try_report(Report::Trial {
+                    landing,
+                    outcome: found,
+                });
             }
             ModelStep::Move(key) => self.move_trunk(key),
             ModelStep::ReportMove(key) => {
                 let (landing, fence, found) = self.moves.remove(&key).expect("a move that ended");
                 self.world.outbox.remove(&key);
                 // If the fence has expired, the report is refused.
-                let _late = self.world.try_ask(
-                    "regatta",
-                    Command::ReportTrunkMove {
-                        landing,
-                        fence,
-                        outcome: found,
-                    },
-                );
+                let _late = self.world.try_report(Report::TrunkMove {
+                    landing,
+                    fence,
+                    outcome: found,
+                });
             }
             ModelStep::Release => {
                 _ = self
@@ -267,7 +261,7 @@ impl QueueModel {
                 self.disturbances_left -= 1;
                 self.trials.clear();
                 self.moves.clear();
-                self.world.ask("regatta", Command::Resume { pid: 42 });
+                self.world.report(Report::DaemonStarted { pid: 42 });
             }
         }
         self.world.outbox.retain(|_, effect| {

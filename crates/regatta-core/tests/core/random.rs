@@ -16,7 +16,7 @@ use regatta_core::attempt::{ProgramExit, SessionState, WorkFindings, WorkVerdict
 use regatta_core::budget;
 use regatta_core::bus::PostMessage;
 use regatta_core::claim::{Acquire, ClaimMode, ClaimOwner};
-use regatta_core::command::{Actor, Command, PlannedTask, Request};
+use regatta_core::command::{Actor, BoardInput, Command, PlannedTask, Report, Request};
 use regatta_core::effect::Effect;
 use regatta_core::event::Event;
 use regatta_core::ids::{
@@ -252,10 +252,10 @@ fn step() -> impl Strategy<Value = RandomStep> {
     ]
 }
 
-/// The world, and all requests so far so that they can be repeated.
+/// The world, and all inputs so far so that they can be repeated.
 struct RandomRun {
     world: World,
-    requests: Vec<Request>,
+    inputs: Vec<BoardInput>,
 }
 
 impl RandomRun {
@@ -276,12 +276,12 @@ impl RandomRun {
         world.ask("ann", Command::RegisterAgent(eve));
         RandomRun {
             world,
-            requests: vec![],
+            inputs: vec![],
         }
     }
 
     fn ask(&mut self, command: Command) {
-        let nth = self.requests.len();
+        let nth = self.inputs.len();
         let key = nth
             .is_multiple_of(3)
             .then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
@@ -290,13 +290,18 @@ impl RandomRun {
             key,
             command,
         };
-        self.requests.push(request.clone());
-        self.request(request);
+        self.inputs.push(request.clone().into());
+        self.decide(request.into());
     }
 
-    fn request(&mut self, request: Request) {
+    fn report(&mut self, report: Report) {
+        self.inputs.push(report.clone().into());
+        self.decide(report.into());
+    }
+
+    fn decide(&mut self, input: BoardInput) {
         let before = self.world.board.clone();
-        if self.world.request(request).is_err() {
+        if self.world.decide(input).is_err() {
             // L6, L8: a refusal changes nothing.
             assert!(self.world.board == before);
         }
@@ -491,7 +496,7 @@ impl RandomRun {
         let last = mission
             .and_then(|id| self.world.board.missions.get(&id))
             .and_then(|mission| mission.landed.last.clone());
-        let dice = self.requests.len() as u64 * 7 % 23;
+        let dice = self.inputs.len() as u64 * 7 % 23;
         let there = |lost| TrunkState::Present {
             tip: commit(9),
             upstream: None,
@@ -577,14 +582,12 @@ impl RandomRun {
                 .get(id)
                 .map_or(0, |attempt| attempt.token)
         };
-        let command = match &effect {
-            Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => {
-                Command::ReportExited {
-                    attempt: *attempt,
-                    token: token(attempt),
-                    exit: self.program_exit(variant),
-                }
-            }
+        let report = match &effect {
+            Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => Report::Exited {
+                attempt: *attempt,
+                token: token(attempt),
+                exit: self.program_exit(variant),
+            },
             Effect::Validate { attempt } => {
                 let task = self
                     .world
@@ -593,18 +596,18 @@ impl RandomRun {
                     .get(attempt)
                     .map_or(TaskId(1), |attempt| attempt.task);
                 let verdict = self.verdict(task, variant);
-                Command::ReportWorkVerdict {
+                Report::WorkVerdict {
                     attempt: *attempt,
                     token: token(attempt),
                     verdict,
                     findings: WorkFindings::default(),
                 }
             }
-            Effect::TryLanding { landing } => Command::ReportTrial {
+            Effect::TryLanding { landing } => Report::Trial {
                 landing: *landing,
                 outcome: self.trial_result(*landing, variant),
             },
-            Effect::MoveTrunk { landing, fence } => Command::ReportTrunkMove {
+            Effect::MoveTrunk { landing, fence } => Report::TrunkMove {
                 landing: *landing,
                 fence: *fence,
                 outcome: self.move_result(variant),
@@ -613,22 +616,22 @@ impl RandomRun {
             | Effect::RemoveWorkspace { .. }
             | Effect::AfterLanding { .. }
             | Effect::PushTrunk { .. }
-            | Effect::Nudge { .. } => Command::ReportPerformed,
+            | Effect::Nudge { .. } => Report::Performed,
             Effect::RunHook { firing } => {
                 let (ended, output) = (
                     regatta_core::hook::FiringEnd::Exited(i32::from(variant)),
                     "said".to_owned(),
                 );
-                Command::ReportHook {
+                Report::HookEnded {
                     firing: *firing,
                     ended,
                     output,
                     sandbox_description: None,
                 }
             }
-            Effect::ResolveTeam { .. } | Effect::PushBranch { .. } => Command::ReportPerformed,
+            Effect::ResolveTeam { .. } | Effect::PushBranch { .. } => Report::Performed,
         };
-        self.ask(command);
+        self.report(report);
     }
 
     fn edit(&self, variant: u8, other: Index) -> EditTask {
@@ -777,7 +780,7 @@ impl RandomRun {
                                 changed: vec![],
                             };
                             let ours = commit(self.world.trunk);
-                            self.ask(Command::ReportDiverged {
+                            self.report(Report::Diverged {
                                 project: shop(),
                                 commit: ours,
                                 found,
@@ -823,11 +826,11 @@ impl RandomRun {
                     by_hand: false,
                 };
                 let facts = Box::new(self.facts(mission));
-                self.ask(if supervised {
-                    Command::PollSupervised { poll, facts }
+                if supervised {
+                    self.report(Report::PollSupervised { poll, facts });
                 } else {
-                    Command::Poll(poll)
-                });
+                    self.ask(Command::Poll(poll));
+                }
             }
             RandomStep::AttemptCall { grant, wrong, what } => {
                 if let Some(PollGrant {
@@ -871,7 +874,7 @@ impl RandomRun {
                         .get(&poll_grant.attempt)
                         .is_none_or(|attempt| attempt.supervised)
                     {
-                        self.ask(crate::world::exit_command(
+                        self.report(crate::world::exit_report(
                             &poll_grant,
                             self.program_exit(how),
                         ));
@@ -881,7 +884,7 @@ impl RandomRun {
             RandomStep::Judge { grant, wrong, how } => {
                 if let Some(poll_grant) = self.grant(grant, wrong) {
                     let verdict = self.verdict(poll_grant.task, how);
-                    self.ask(Command::ReportWorkVerdict {
+                    self.report(Report::WorkVerdict {
                         attempt: poll_grant.attempt,
                         token: poll_grant.token,
                         verdict,
@@ -891,7 +894,7 @@ impl RandomRun {
             }
             RandomStep::Try { landing, how } => {
                 let landing = self.landing(landing);
-                self.ask(Command::ReportTrial {
+                self.report(Report::Trial {
                     landing,
                     outcome: self.trial_result(landing, how),
                 });
@@ -912,7 +915,7 @@ impl RandomRun {
                     Some(LandingState::Moving { fence, .. }) => *fence + u64::from(wrong),
                     _ => u64::from(wrong),
                 };
-                self.ask(Command::ReportTrunkMove {
+                self.report(Report::TrunkMove {
                     landing,
                     fence,
                     outcome: self.move_result(how),
@@ -1076,7 +1079,7 @@ impl RandomRun {
                         .unwrap_or_default();
                     let event = self.agent_event(&talk, what, u64::from(usage));
                     let n = talk.last_record + u64::from(wrong == 0);
-                    self.ask(Command::ReportAgentEvent {
+                    self.report(Report::AgentEvent {
                         attempt: poll_grant.attempt,
                         token: poll_grant.token,
                         n,
@@ -1100,7 +1103,7 @@ impl RandomRun {
                     AnswerScope::Mission,
                     AnswerScope::Always,
                 ][what as usize / 16 % 4];
-                self.ask(match what % 12 {
+                let command = match what % 12 {
                     0 | 1 => Command::Tell {
                         task,
                         text: "mind the gap".into(),
@@ -1143,21 +1146,21 @@ impl RandomRun {
                             },
                         }
                     }
-                    _ => Command::ReportSilent {
-                        attempt: AttemptId(u64::from(what)),
-                        token: 0,
-                        since_ms: Some(1_000_000),
-                    },
-                });
+                    _ => {
+                        return self.report(Report::Silent {
+                            attempt: AttemptId(u64::from(what)),
+                            token: 0,
+                            since_ms: Some(1_000_000),
+                        });
+                    }
+                };
+                self.ask(command);
             }
             RandomStep::RepeatRequest { request } => {
                 // A late or repeated request is exactly as it was, with its key or without.
-                if let Some(request) = self
-                    .requests
-                    .get(request.index(self.requests.len().max(1)))
-                    .cloned()
-                {
-                    self.request(request);
+                let input = self.inputs.get(request.index(self.inputs.len().max(1)));
+                if let Some(input) = input.cloned() {
+                    self.decide(input);
                 }
             }
             RandomStep::Runner { gpu, wrong, what } => {

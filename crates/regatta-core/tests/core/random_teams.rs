@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::ProgramExit;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::launch::{self, LaunchPhase, MemberCauseKind, MemberState};
 use regatta_core::team::{CreateTeam, TeamCommand};
 
@@ -101,15 +101,12 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         TeamStep::Starts(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which) {
                 let (attempt, token) = session_of(world, &who);
-                world.ask(
-                    "regatta",
-                    Command::ReportLaunched {
-                        attempt,
-                        token,
-                        sandbox: None,
-                        warnings: vec![],
-                    },
-                );
+                world.report(Report::Launched {
+                    attempt,
+                    token,
+                    sandbox: None,
+                    warnings: vec![],
+                });
             }
         }
         TeamStep::Crashes(which, how) => {
@@ -140,14 +137,11 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
                 start_session(world, &who);
                 let (attempt, token) = session_of(world, &who);
                 let since_ms = Some(world.board.limits.silence_ms);
-                world.ask(
-                    "regatta",
-                    Command::ReportSilent {
-                        attempt,
-                        token,
-                        since_ms,
-                    },
-                );
+                world.report(Report::Silent {
+                    attempt,
+                    token,
+                    since_ms,
+                });
                 return vec![who];
             }
         }

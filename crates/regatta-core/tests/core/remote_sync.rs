@@ -1,7 +1,7 @@
 //! Commits that a remote has and the local trunk lacks: a landing of its own brings them in before
 //! all others.
 
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{LandingId, TaskId};
 use regatta_core::landing::remote_sync::DivergedRemote;
@@ -37,14 +37,11 @@ fn report_diverged(world: &mut World) {
         tip: commit(900),
         changed: vec!["src/1.rs".into()],
     };
-    world.ask(
-        "regatta",
-        Command::ReportDiverged {
-            project: shop(),
-            commit: commit(world.trunk),
-            found,
-        },
-    );
+    world.report(Report::Diverged {
+        project: shop(),
+        commit: commit(world.trunk),
+        found,
+    });
 }
 
 fn sync_landing(world: &World) -> LandingId {
@@ -116,13 +113,13 @@ fn q10_commits_of_a_remote_land_first_and_alone() {
         unpushed(&world)
             .is_some_and(|unpushed| unpushed.reason.contains("commits that are not here"))
     );
-    let command = Command::ReportPushed {
+    let command = Report::Pushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(901),
         failure: None,
     };
-    world.ask("regatta", command);
+    world.report(command);
     assert_eq!(unpushed(&world), None);
 }
 
@@ -318,14 +315,14 @@ fn q9_an_unreachable_remote_does_not_delay_other_landings() {
 fn a_repeated_push_failure_is_recorded_once() {
     let (mut world, _) = world_that_pushes(&[]);
     let count = world.count("message.posted");
-    let trouble = |reason: &str| Command::ReportPushed {
+    let trouble = |reason: &str| Report::Pushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(7),
         failure: Some(reason.into()),
     };
     for reason in ["no route", "no route", "refused", "refused"] {
-        world.ask("regatta", trouble(reason));
+        world.report(trouble(reason));
     }
     assert_eq!(
         (
@@ -334,14 +331,14 @@ fn a_repeated_push_failure_is_recorded_once() {
         ),
         (2, 1)
     );
-    let command = Command::ReportPushed {
+    let command = Report::Pushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(7),
         failure: None,
     };
     for _ in 0..2 {
-        world.ask("regatta", command.clone());
+        world.report(command.clone());
     }
     assert_eq!(world.count("queue.pushed"), 1);
 }

@@ -3,13 +3,13 @@
 
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::{AttemptCause, ProgramExit, WorkVerdict};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::TaskId;
 use regatta_core::limits::MachineLimits;
 use regatta_core::schedule::{PollGrant, WaitKind};
 use regatta_core::task::{DEFAULT_MAX_FAILURES, TaskStatus};
 
-use crate::world::{HOUR_MS, World, agent, exit_command, passed_verdict};
+use crate::world::{HOUR_MS, World, agent, exit_report, passed_verdict};
 
 /// Ends an attempt in one way.
 type EndAttempt = fn(&mut World, &PollGrant);
@@ -33,16 +33,13 @@ fn failed_exit(class: FailureClass) -> ProgramExit {
 }
 
 fn report_verdict(world: &mut World, grant: &PollGrant, verdict: WorkVerdict) {
-    world.ask(
-        "regatta",
-        exit_command(grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(grant, ProgramExit::Done { output: None }));
     assert_eq!(world.report_verdict(grant, verdict), None);
 }
 
 /// Reports that the process that was being stopped has ended.
 fn report_process_gone(world: &mut World, grant: &PollGrant) {
-    world.ask("regatta", exit_command(grant, ProgramExit::Lost));
+    world.report(exit_report(grant, ProgramExit::Lost));
 }
 
 fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
@@ -88,47 +85,35 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             );
         }),
         (AttemptCause::Environment, true, runner, |world, grant| {
-            world.ask(
-                "regatta",
-                exit_command(
-                    grant,
-                    ProgramExit::NotRun {
-                        reason: "no idea".into(),
-                        fault: None,
-                    },
-                ),
-            );
+            world.report(exit_report(
+                grant,
+                ProgramExit::NotRun {
+                    reason: "no idea".into(),
+                    fault: None,
+                },
+            ));
         }),
         (AttemptCause::Crashed, true, runner, |world, grant| {
-            world.ask(
-                "regatta",
-                exit_command(grant, failed_exit(FailureClass::Crashed)),
-            );
+            world.report(exit_report(grant, failed_exit(FailureClass::Crashed)));
         }),
         (AttemptCause::TimedOut, true, runner, |world, grant| {
-            world.ask(
-                "regatta",
-                exit_command(grant, failed_exit(FailureClass::Timeout)),
-            );
+            world.report(exit_report(grant, failed_exit(FailureClass::Timeout)));
         }),
         (AttemptCause::TimedOut, true, runner, |world, grant| {
             let until = world.board.attempts[&grant.attempt]
                 .deadline_fleet_ms
                 .unwrap();
             world.advance_without_tick(until - world.now.fleet_ms);
-            world.ask("regatta", Command::Tick);
+            world.report(Report::Tick);
             report_process_gone(world, grant);
         }),
         (AttemptCause::Hung, true, runner, |world, grant| {
             let since_ms = Some(world.board.limits.silence_ms);
-            world.ask(
-                "regatta",
-                Command::ReportSilent {
-                    attempt: grant.attempt,
-                    token: grant.token,
-                    since_ms,
-                },
-            );
+            world.report(Report::Silent {
+                attempt: grant.attempt,
+                token: grant.token,
+                since_ms,
+            });
             report_process_gone(world, grant);
         }),
         // The first retry is immediate, because nothing suggests that it will happen again.
@@ -137,7 +122,7 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             false,
             ExpectedOutcome::Continues,
             |world, grant| {
-                world.ask("regatta", exit_command(grant, ProgramExit::Lost));
+                world.report(exit_report(grant, ProgramExit::Lost));
             },
         ),
         (
@@ -145,10 +130,7 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             true,
             ExpectedOutcome::Continues,
             |world, grant| {
-                world.ask(
-                    "regatta",
-                    exit_command(grant, failed_exit(FailureClass::Overloaded)),
-                );
+                world.report(exit_report(grant, failed_exit(FailureClass::Overloaded)));
             },
         ),
         (
@@ -156,10 +138,7 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             false,
             ExpectedOutcome::Continues,
             |world, grant| {
-                world.ask(
-                    "regatta",
-                    exit_command(grant, failed_exit(FailureClass::RateLimit)),
-                );
+                world.report(exit_report(grant, failed_exit(FailureClass::RateLimit)));
             },
         ),
     ]
@@ -278,10 +257,7 @@ fn a_person_can_retry_a_task_without_attempts_left() {
     let task = world.add_task("words", &["src/**"]);
     for _ in 0..DEFAULT_MAX_FAILURES {
         let grant = next_attempt(&mut world).unwrap();
-        world.ask(
-            "regatta",
-            exit_command(&grant, failed_exit(FailureClass::Crashed)),
-        );
+        world.report(exit_report(&grant, failed_exit(FailureClass::Crashed)));
     }
     assert_eq!(world.status(task), TaskStatus::NeedsHuman);
     assert_eq!(world.poll_supervised("ada"), None);
@@ -332,16 +308,13 @@ fn a_fault_of_the_setup_costs_no_attempt() {
         let task = world.add_task("one", &["a"]);
         let grant = world.take_supervised_task("ada");
         let reason = "The program `x` is not installed. Install it: npm i x".to_owned();
-        world.ask(
-            "regatta",
-            exit_command(
-                &grant,
-                ProgramExit::NotRun {
-                    reason,
-                    fault: Some(fault),
-                },
-            ),
-        );
+        world.report(exit_report(
+            &grant,
+            ProgramExit::NotRun {
+                reason,
+                fault: Some(fault),
+            },
+        ));
         let found = world.task(task);
         assert_eq!((found.failures, found.attempt), (0, None), "{fault:?}");
         assert_eq!(
@@ -396,10 +369,7 @@ fn a_result_file_keeps_the_agents_not_needed_unless_it_is_blocked() {
                 learnings: vec![],
             },
         );
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         let result = Some(WorkResult {
             status,
             detail: "Followed 1 step.".into(),
@@ -409,15 +379,12 @@ fn a_result_file_keeps_the_agents_not_needed_unless_it_is_blocked() {
             result,
             ..WorkFindings::default()
         };
-        world.ask(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt,
-                token,
-                verdict: passed_verdict(&[]),
-                findings,
-            },
-        );
+        world.report(Report::WorkVerdict {
+            attempt,
+            token,
+            verdict: passed_verdict(&[]),
+            findings,
+        });
         let result = world.stored_attempt(attempt).result.unwrap();
         assert_eq!(result.status, kept, "{result:?}");
         assert_eq!(
@@ -460,10 +427,7 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
                 },
             );
         }
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         let result = WorkResult {
             status: ResultStatus::NotNeeded,
             detail: "it is there".into(),
@@ -473,15 +437,12 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
             result: (!by_tool).then_some(result),
             ..WorkFindings::default()
         };
-        world.ask(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt,
-                token,
-                verdict: passed_verdict(&[]),
-                findings,
-            },
-        );
+        world.report(Report::WorkVerdict {
+            attempt,
+            token,
+            verdict: passed_verdict(&[]),
+            findings,
+        });
         match policy {
             NotNeededPolicy::Done => {
                 assert_eq!(world.stored_task(task).status, TaskStatus::Completed)
@@ -496,10 +457,7 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("one", &["a"]);
     let grant = world.take_supervised_task("ada");
-    world.ask(
-        "regatta",
-        exit_command(&grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(&grant, ProgramExit::Done { output: None }));
     world.report_verdict(&grant, passed_verdict(&[]));
     assert_eq!(world.task(task).failures, 1);
 }

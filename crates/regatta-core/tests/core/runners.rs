@@ -4,7 +4,7 @@
 use regatta_core::agent::{Profile, RegisterAgent};
 use regatta_core::agent_protocol::{AgentEvent, FailureClass};
 use regatta_core::attempt::AttemptCause;
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::{RunnerName, TaskId};
 use regatta_core::refusal::Refusal;
 use regatta_core::runner::{self, LOST_TIMEOUT_MS, RunnerState, SELF_FENCE_TIMEOUT_MS};
@@ -283,27 +283,21 @@ fn unfinished_work_goes_on_at_its_runner() {
         session: Some("s1".into()),
         model: None,
     };
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt: grant.attempt,
-            token: grant.token,
-            n: 1,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt: grant.attempt,
+        token: grant.token,
+        n: 1,
+        event,
+    });
     let how = regatta_core::attempt::ProgramExit::Failed {
         reason: "529".into(),
         class: Some(FailureClass::Overloaded),
     };
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt: grant.attempt,
-            token: grant.token,
-            exit: how,
-        },
-    );
+    world.report(Report::Exited {
+        attempt: grant.attempt,
+        token: grant.token,
+        exit: how,
+    });
     world.advance(24 * 3_600_000 / 48);
     world.ask(
         "regatta",

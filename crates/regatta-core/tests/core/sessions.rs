@@ -8,7 +8,7 @@ use regatta_core::agent_protocol::{
 use regatta_core::approval;
 use regatta_core::attempt::{Attempt, AttemptCause, ProgramExit};
 use regatta_core::budget::{BudgetScope, Ceiling};
-use regatta_core::command::{Command, CommandOutcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
 use regatta_core::ids::TaskId;
 use regatta_core::intervention::TellOutcome;
 use regatta_core::mission::{StartMission, StartMode};
@@ -16,7 +16,7 @@ use regatta_core::schedule::{PollGrant, WaitKind, wait_reasons};
 use regatta_core::task::{AddTask, AssignMode, Task, TaskStatus};
 use regatta_core::task_timeline::{self, Activity};
 
-use crate::world::{World, agent, exit_command, registration, shop, task_to_add};
+use crate::world::{World, agent, exit_report, registration, shop, task_to_add};
 
 /// Returns a world with an ACP agent of the provider `acme` and a task for it.
 fn world_with_session_agent() -> World {
@@ -37,15 +37,12 @@ fn world_with_session_agent() -> World {
 /// Reports the next output of a program.
 fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt: grant.attempt,
-            token: grant.token,
-            n,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt: grant.attempt,
+        token: grant.token,
+        n,
+        event,
+    });
 }
 
 fn open_session(world: &mut World) -> PollGrant {
@@ -90,7 +87,7 @@ fn reach_limit(world: &mut World) -> u64 {
         reason: "429".into(),
         class: Some(FailureClass::RateLimit),
     };
-    world.ask("regatta", exit_command(&grant, how));
+    world.report(exit_report(&grant, how));
     let until = world.board.parked["acme"]
         .deadline_fleet_ms
         .expect("the provider is parked until a time");
@@ -118,7 +115,7 @@ fn a_rate_limit_without_an_end_time_backs_off() {
     let grant = open_session(&mut world);
     report_event(&mut world, &grant, turn_ended(StopReason::EndTurn, None));
     assert!(world.board.parked.is_empty(), "the back-off is not reset");
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     world.advance(60 * 60_000);
     assert_eq!(reach_limit(&mut world), 1);
 }
@@ -138,7 +135,7 @@ fn a_limit_does_not_replace_a_problem_that_a_person_must_fix() {
             reason: "the service refused the request".into(),
             class: Some(class),
         };
-        world.ask("regatta", exit_command(grant, how));
+        world.report(exit_report(grant, how));
     }
     let parked = &world.board.parked["agent:ada"];
     assert_eq!(
@@ -207,7 +204,7 @@ fn a_budget_of_turns_lets_the_last_turn_end() {
         report_event(&mut world, &grant, turn_ended(StopReason::EndTurn, None));
         report_event(&mut world, &grant, AgentEvent::TurnStarted { n: 2 });
         assert_eq!(world.board.attempts[&grant.attempt].stopping, Some(cause));
-        world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+        world.report(exit_report(&grant, ProgramExit::Lost));
         assert!(world.wait_kinds(grant.task).contains(&WaitKind::Budget));
     }
 }
@@ -309,7 +306,7 @@ fn a_mission_has_a_budget_from_its_start() {
         world.board.attempts[&grant.attempt].stopping,
         Some(AttemptCause::Parked)
     );
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     assert_eq!(
         world.poll_supervised("ada"),
         None,
@@ -400,10 +397,7 @@ fn a_wait_reason_describes_the_state_of_the_blocker() {
     let mut world = begun();
     let grant = open_session(&mut world);
     report_event(&mut world, &grant, turn_ended(StopReason::EndTurn, None));
-    world.ask(
-        "regatta",
-        exit_command(&grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(&grant, ProgramExit::Done { output: None }));
     assert_eq!(says_of(&world), "is being checked");
     let set = |world: &mut World, status: TaskStatus| {
         let task = Task {
@@ -509,22 +503,19 @@ fn a_message_that_no_agent_received_goes_to_the_next_attempt() {
     report_event(&mut world, &grant, turn_ended(StopReason::EndTurn, None));
     report_event(&mut world, &grant, AgentEvent::TurnStarted { n: 1 });
     // The next attempt continues the same session, which has received the first message.
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     assert_eq!(world.task(task).notes, ["unheard"]);
     world.advance(60 * 60_000);
     let again = world.take_supervised_task("ada");
     assert_eq!(world.board.attempts[&again.attempt].notes, ["unheard"]);
     // This attempt never opened a session, so its notes are given to the next one.
-    world.ask(
-        "regatta",
-        exit_command(
-            &again,
-            ProgramExit::NotRun {
-                reason: "no such program".into(),
-                fault: None,
-            },
-        ),
-    );
+    world.report(exit_report(
+        &again,
+        ProgramExit::NotRun {
+            reason: "no such program".into(),
+            fault: None,
+        },
+    ));
     assert_eq!(world.task(task).notes, ["unheard"]);
 }
 
@@ -602,7 +593,7 @@ fn work_parked_by_a_days_budget_continues_on_the_next_day() {
         world.board.attempts[&grant.attempt].stopping,
         Some(AttemptCause::Parked)
     );
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     assert_eq!(world.poll_supervised("ada"), None);
     world.advance(86_400_000);
     let again = world.take_supervised_task("ada");

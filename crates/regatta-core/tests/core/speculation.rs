@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId};
@@ -693,14 +693,11 @@ impl QueueSimulation {
         } else {
             MoveOutcome::TrunkMoved
         };
-        self.world.ask(
-            "regatta",
-            Command::ReportTrunkMove {
-                landing,
-                fence,
-                outcome: found,
-            },
-        );
+        self.world.report(Report::TrunkMove {
+            landing,
+            fence,
+            outcome: found,
+        });
     }
 
     /// Performs effects until the queue has ended.
@@ -769,13 +766,10 @@ impl QueueSimulation {
             self.clock_ms = self.clock_ms.max(end);
             self.world.outbox.remove(&key);
             // If the landing was withdrawn or overtaken, the report is refused or ignored.
-            let _late = self.world.try_ask(
-                "regatta",
-                Command::ReportTrial {
-                    landing,
-                    outcome: found,
-                },
-            );
+            let _late = self.world.try_report(Report::Trial {
+                landing,
+                outcome: found,
+            });
         }
         let rows = self.world.board.landings.values();
         let rows: Vec<_> = rows

@@ -3,7 +3,7 @@
 use regatta_core::attempt::{
     AttemptCause, AttemptPhase, DEFAULT_LEASE_MS, ProgramExit, WorkFindings, WorkVerdict,
 };
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::schedule::{PollGrant, PollRequest, WaitKind};
@@ -12,7 +12,7 @@ use regatta_core::task::{
 };
 
 use crate::world::{
-    HOUR_MS, MINUTE_MS, SECOND_MS, World, commit, exit_command, files, finish_command,
+    HOUR_MS, MINUTE_MS, SECOND_MS, World, commit, exit_report, files, finish_command,
     grant_of_poll, passed_verdict, poll_of, task_to_add,
 };
 
@@ -94,15 +94,12 @@ fn j3_only_the_current_attempt_can_report() {
             reason: "late".into(),
         },
     ] {
-        world.ask_refused(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt: old.attempt,
-                token: old.token,
-                verdict,
-                findings: WorkFindings::default(),
-            },
-        );
+        world.report_refused(Report::WorkVerdict {
+            attempt: old.attempt,
+            token: old.token,
+            verdict,
+            findings: WorkFindings::default(),
+        });
     }
     assert_eq!(world.status(task), TaskStatus::Validating);
 }
@@ -126,10 +123,7 @@ fn j3_a_stopped_attempt_can_no_longer_report() {
     );
     world.ask_refused("ada", finish_command(&grant));
     assert_eq!(world.status(task), TaskStatus::Unassigned);
-    world.ask(
-        "regatta",
-        exit_command(&grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(&grant, ProgramExit::Done { output: None }));
     assert_eq!(
         (world.status(task), world.task(task).attempt),
         (TaskStatus::Unassigned, None)
@@ -329,10 +323,10 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
-        world.ask(
-            "regatta",
-            exit_command(&grant, exit.unwrap_or(ProgramExit::Done { output: None })),
-        );
+        world.report(exit_report(
+            &grant,
+            exit.unwrap_or(ProgramExit::Done { output: None }),
+        ));
         if let Some(verdict) = verdict {
             world.report_verdict(&grant, verdict);
         }
@@ -445,7 +439,7 @@ fn a_second_stop_changes_nothing() {
         world.wait_kinds(task).contains(&WaitKind::Runner),
         "the task does not say what it waits for"
     );
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     world.take_supervised_task("ada");
 }
 
@@ -510,7 +504,7 @@ fn a_task_can_be_cancelled_in_every_open_status() {
                 "the files were released while processes may still write"
             );
             let grant = world.grants.last().cloned().unwrap();
-            world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+            world.report(exit_report(&grant, ProgramExit::Lost));
         }
         assert_eq!(
             world.owner_of("file://shop/src/a.rs"),
@@ -529,14 +523,11 @@ fn j3_a_stop_during_the_checks_ends_with_the_first_report() {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         world.stop(task);
         assert_eq!(world.status(task), TaskStatus::Unassigned);
-        let exit = exit_command(&grant, ProgramExit::Lost);
-        let verdict = Command::ReportWorkVerdict {
+        let exit = exit_report(&grant, ProgramExit::Lost);
+        let verdict = Report::WorkVerdict {
             attempt: grant.attempt,
             token: grant.token,
             verdict: passed_verdict(&["src/a.rs"]),
@@ -547,8 +538,8 @@ fn j3_a_stop_during_the_checks_ends_with_the_first_report() {
         } else {
             (verdict, exit)
         };
-        world.ask("regatta", first);
-        world.ask_refused("regatta", second);
+        world.report(first);
+        world.report_refused(second);
         assert_eq!(
             (world.status(task), world.task(task).attempt),
             (TaskStatus::Unassigned, None)
@@ -568,10 +559,7 @@ fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
         if checking {
-            world.ask(
-                "regatta",
-                exit_command(&grant, ProgramExit::Done { output: None }),
-            );
+            world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         }
         world.ask("ann", Command::RetryTask { task, failed: None });
         let attempt = world.board.attempts.get(&grant.attempt).unwrap();
@@ -596,7 +584,7 @@ fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
             pause: true,
         },
     );
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     assert!(world.task(task).paused.is_some() && world.poll_supervised("ada").is_none());
     world.ask("ann", Command::RetryTask { task, failed: None });
     assert_eq!(world.task(task).paused, None);

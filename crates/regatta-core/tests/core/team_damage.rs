@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::board::{Row, RowKey};
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::ids::{AttemptId, LaunchId};
 use regatta_core::launch::{self, LaunchOutcome, MemberState, TeamLaunch};
 use regatta_core::team::{Team, TeamCommand};
@@ -151,14 +151,11 @@ fn t7_running_members_are_found_with_any_damage_to_the_record() {
                 launch::is_up(&world.board, &team(&world)),
                 "{what}: {attempt} still runs"
             );
-            world.ask(
-                "regatta",
-                Command::ReportExited {
-                    attempt,
-                    token,
-                    exit: ProgramExit::Lost,
-                },
-            );
+            world.report(Report::Exited {
+                attempt,
+                token,
+                exit: ProgramExit::Lost,
+            });
         }
         assert_eq!(
             running_sessions(&world),

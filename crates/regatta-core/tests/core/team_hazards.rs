@@ -7,7 +7,7 @@ use regatta_core::agent::{SecretSource, SecretVariable};
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::bus::PostMessage;
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::ids::{ChannelName, LaunchId};
 use regatta_core::lane::{LaneKind, LaneRule, LaneSettings, StoreScope};
 use regatta_core::launch::recovery::{self, LaneKnowledge, RecordSide};
@@ -94,17 +94,14 @@ fn danger_01_lanes_do_not_depend_on_models_or_effort() {
 fn danger_02_a_side_lane_does_not_change_the_roster() {
     let mut world = launched_world("codex", &[("tom", "opencode")]);
     let launch = launch_record(&world).id;
-    world.ask(
-        "regatta",
-        Command::ReportResolved {
-            launch,
-            found: vec![
-                resolution_found("mallory"),
-                resolution_found("amy"),
-                resolution_found("tom"),
-            ],
-        },
-    );
+    world.report(Report::TeamResolved {
+        launch,
+        found: vec![
+            resolution_found("mallory"),
+            resolution_found("amy"),
+            resolution_found("tom"),
+        ],
+    });
     bring_up(&mut world, "amy");
     crash_session(&mut world, "tom", FailureClass::Crashed);
     assert_eq!(
@@ -725,7 +722,7 @@ fn danger_18_a_summary_of_100_members_stays_within_its_size_limit() {
     for member_resolution in &mut all {
         member_resolution.problem.as_mut().unwrap().text = "\"\\\n\u{1}\u{fffd}é".repeat(500);
     }
-    world.ask("regatta", Command::ReportResolved { launch, found: all });
+    world.report(Report::TeamResolved { launch, found: all });
     let text = serde_json::to_vec(&team_summary(&world)).unwrap();
     assert!(text.len() < MAX_SUMMARY_BYTES, "{} bytes", text.len());
     assert_eq!(

@@ -8,7 +8,7 @@ use regatta_core::agent::{RegisterAgent, Runtime};
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::bus::PostMessage;
-use regatta_core::command::{Command, CommandOutcome, PlannedTask};
+use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{LaneKind, LaneSettings};
@@ -167,13 +167,10 @@ pub(crate) fn report_resolutions(world: &mut World, missing: &[&str]) {
         }
     });
     let found = found.collect();
-    world.ask(
-        "regatta",
-        Command::ReportResolved {
-            launch: launch.id,
-            found,
-        },
-    );
+    world.report(Report::TeamResolved {
+        launch: launch.id,
+        found,
+    });
 }
 
 pub(crate) fn session_of(world: &World, name: &str) -> (AttemptId, u64) {
@@ -185,28 +182,22 @@ pub(crate) fn session_of(world: &World, name: &str) -> (AttemptId, u64) {
 
 pub(crate) fn report_event(world: &mut World, name: &str, n: u64, event: AgentEvent) {
     let (attempt, token) = session_of(world, name);
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt,
+        token,
+        n,
+        event,
+    });
 }
 
 pub(crate) fn start_session(world: &mut World, name: &str) {
     let (attempt, token) = session_of(world, name);
-    world.ask(
-        "regatta",
-        Command::ReportLaunched {
-            attempt,
-            token,
-            sandbox: None,
-            warnings: vec![],
-        },
-    );
+    world.report(Report::Launched {
+        attempt,
+        token,
+        sandbox: None,
+        warnings: vec![],
+    });
     report_event(
         world,
         name,
@@ -239,14 +230,11 @@ pub(crate) fn bring_up(world: &mut World, name: &str) {
 
 pub(crate) fn end_session(world: &mut World, name: &str, exit: ProgramExit) {
     let (attempt, token) = session_of(world, name);
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit,
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit,
+    });
 }
 
 pub(crate) fn crash_session(world: &mut World, name: &str, class: FailureClass) {
@@ -491,13 +479,10 @@ fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
     );
     // The report about the programs arrives after the stop and starts nothing.
     let launch = launch_record(&world).id;
-    world.ask(
-        "regatta",
-        Command::ReportResolved {
-            launch,
-            found: vec![resolution_found("amy"), resolution_found("tom")],
-        },
-    );
+    world.report(Report::TeamResolved {
+        launch,
+        found: vec![resolution_found("amy"), resolution_found("tom")],
+    });
     assert_eq!(world.board.attempts.len(), 0);
 
     let mut world = launched_world("codex", &[("tom", "opencode")]);
@@ -585,14 +570,11 @@ fn idle_working_hung_and_ending_members_are_distinguished() {
     );
     let (attempt, token) = session_of(&world, "tom");
     let silence = world.board.limits.silence_ms;
-    world.ask(
-        "regatta",
-        Command::ReportSilent {
-            attempt,
-            token,
-            since_ms: Some(silence),
-        },
-    );
+    world.report(Report::Silent {
+        attempt,
+        token,
+        since_ms: Some(silence),
+    });
     assert_eq!(at(&world, None), MemberActivity::Stopping);
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert_eq!(
@@ -604,14 +586,11 @@ fn idle_working_hung_and_ending_members_are_distinguished() {
     assert_eq!(member_state(&world, "tom"), MemberState::Degraded);
     // Silence means nothing for a member that has no turn.
     let (attempt, token) = session_of(&world, "alice");
-    world.ask(
-        "regatta",
-        Command::ReportSilent {
-            attempt,
-            token,
-            since_ms: Some(silence),
-        },
-    );
+    world.report(Report::Silent {
+        attempt,
+        token,
+        since_ms: Some(silence),
+    });
     assert_eq!(member_state(&world, "alice"), MemberState::Alive);
     assert!(!is_stopping(&world, "alice"));
 }
@@ -758,14 +737,11 @@ fn a_member_takes_at_most_max_tasks_besides_its_session() {
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert!(!is_stopping(&world, "amy"), "tom still works");
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Lost,
+    });
     assert!(is_stopping(&world, "amy"));
     assert_eq!(
         world.task(first).status,

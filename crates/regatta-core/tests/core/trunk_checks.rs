@@ -1,7 +1,7 @@
 //! Q12: the trunk is compared with the board. A difference is announced once and shown until it is
 //! gone.
 
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::{Command, Report};
 use regatta_core::ids::{LandingId, TaskId};
 use regatta_core::landing::trunk_check::{
     TrunkCommit, TrunkSeen, difference_sentence, lost_commits, recorded,
@@ -29,17 +29,10 @@ fn report_difference(world: &mut World, missing: Vec<TrunkCommit>, added: Vec<Tr
 }
 
 fn report_trunk(world: &mut World, seen: TrunkSeen) {
-    let command = Command::ReportTrunk {
+    world.report(Report::TrunkCompared {
         project: shop(),
         seen,
-    };
-    world
-        .request(Request {
-            by: Actor::Regatta,
-            key: None,
-            command,
-        })
-        .unwrap();
+    });
 }
 
 fn trunk_sentence(world: &World) -> String {

@@ -7,16 +7,14 @@ use regatta_core::agent_protocol::{
 };
 use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::ProgramExit;
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::ApprovalId;
 use regatta_core::inbox;
 use regatta_core::project::UnansweredPolicy;
 use regatta_core::schedule::{PollGrant, WaitKind};
 use regatta_core::task::{AssignMode, TaskStatus};
 
-use crate::world::{
-    World, exit_command, finish_command, passed_verdict, registration, task_to_add,
-};
+use crate::world::{World, exit_report, finish_command, passed_verdict, registration, task_to_add};
 
 const Q1: ApprovalId = ApprovalId(1);
 
@@ -125,15 +123,12 @@ fn world_with_session() -> (World, PollGrant) {
 
 fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt: grant.attempt,
-            token: grant.token,
-            n,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt: grant.attempt,
+        token: grant.token,
+        n,
+        event,
+    });
 }
 
 fn end_turn(world: &mut World, grant: &PollGrant) {
@@ -150,10 +145,7 @@ fn end_turn(world: &mut World, grant: &PollGrant) {
 
 /// The program ends, and its work passes the task's checks.
 fn finish_work(world: &mut World, grant: &PollGrant) {
-    world.ask(
-        "regatta",
-        exit_command(grant, ProgramExit::Done { output: None }),
-    );
+    world.report(exit_report(grant, ProgramExit::Done { output: None }));
     world.report_verdict(grant, passed_verdict(&["a"]));
 }
 
@@ -258,10 +250,7 @@ fn the_policy_lets_work_with_an_assumption_land() {
         if let Some(assumed) = assumed {
             continue_without_answer(&mut world, &grant, assumed);
         }
-        world.ask(
-            "regatta",
-            exit_command(&grant, ProgramExit::Done { output: None }),
-        );
+        world.report(exit_report(&grant, ProgramExit::Done { output: None }));
         let landing = world.report_verdict(&grant, passed_verdict(&["a"]));
         match landing {
             Some(landing) => {
@@ -308,7 +297,7 @@ fn a_contradicting_answer_takes_the_work_out_of_the_queue() {
 fn an_unread_answer_ends_with_its_task() {
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     world.advance(3_600_000);
     let second = world.take_supervised_task("ada");
     answer_question(&mut world, "blue");
@@ -317,7 +306,7 @@ fn an_unread_answer_ends_with_its_task() {
         "the answer needs no delivery"
     );
     world.cancel(second.task);
-    world.ask("regatta", exit_command(&second, ProgramExit::Lost));
+    world.report(exit_report(&second, ProgramExit::Lost));
     assert!(
         world.board.approvals.is_empty(),
         "the answered question outlives its task"
@@ -340,7 +329,7 @@ fn a_question_outlives_its_attempt() {
             },
             _ => ProgramExit::Lost,
         };
-        world.ask("regatta", exit_command(&grant, exited));
+        world.report(exit_report(&grant, exited));
         assert!(is_question_open(&world), "{how}");
         answer_question(&mut world, "blue");
         assert!(world.board.approvals.is_empty(), "{how}");
@@ -357,7 +346,7 @@ fn a_question_outlives_its_attempt() {
 fn the_same_question_is_not_asked_twice() {
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     let next = world.take_supervised_task("ada");
     assert_eq!(ask_with_tool(&mut world, &next, "2"), Q1);
     // The program that works now does not accept messages, so its work goes back instead of
@@ -379,7 +368,7 @@ fn the_same_question_is_not_asked_twice() {
 fn a_question_ends_with_its_task() {
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     world.cancel(grant.task);
     assert!(world.board.approvals.is_empty());
     let answer = RequestAnswer::Text {
@@ -398,7 +387,7 @@ fn a_question_ends_with_its_task() {
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
     world.cancel(grant.task);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
+    world.report(exit_report(&grant, ProgramExit::Lost));
     assert!(world.board.approvals.is_empty());
 }
 

@@ -2,7 +2,7 @@
 //! manifests.
 
 use regatta_core::attempt::{AttemptCause, ResultStatus, WorkFindings, WorkResult, WorkVerdict};
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::effect::Effect;
 use regatta_core::ids::TaskId;
 use regatta_core::project;
@@ -19,15 +19,12 @@ fn report_verdict(
     findings: WorkFindings,
 ) -> bool {
     let PollGrant { attempt, token, .. } = *grant;
-    match world.ask(
-        "regatta",
-        Command::ReportWorkVerdict {
-            attempt,
-            token,
-            verdict,
-            findings,
-        },
-    ) {
+    match world.report(Report::WorkVerdict {
+        attempt,
+        token,
+        verdict,
+        findings,
+    }) {
         CommandOutcome::Judged { landing } => landing.is_some(),
         other => panic!("{other:?}"),
     }

@@ -6,7 +6,9 @@ use regatta_core::agent::{RegisterAgent, Role, Runtime};
 use regatta_core::attempt::{Attempt, WorkFindings, WorkVerdict};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
-use regatta_core::command::{Actor, Command, CommandOutcome, Commit, Request, decide};
+use regatta_core::command::{
+    Actor, BoardInput, Command, CommandOutcome, Commit, Report, Request, decide,
+};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{
@@ -250,6 +252,27 @@ impl World {
         })
     }
 
+    /// Gives the board a report of Regatta itself and expects success.
+    pub(crate) fn report(&mut self, report: Report) -> CommandOutcome {
+        let text = format!("{report:?}");
+        self.try_report(report).unwrap_or_else(|refusal| {
+            panic!("a report was refused: {} for {text}", refusal.message())
+        })
+    }
+
+    /// Gives the board a report of Regatta itself and expects a refusal.
+    pub(crate) fn report_refused(&mut self, report: Report) -> Refusal {
+        let text = format!("{report:?}");
+        match self.try_report(report) {
+            Err(refusal) => refusal,
+            Ok(outcome) => panic!("a report was not refused: {outcome:?} for {text}"),
+        }
+    }
+
+    pub(crate) fn try_report(&mut self, report: Report) -> Result<CommandOutcome, Refusal> {
+        self.decide(report.into())
+    }
+
     /// Sends a command under an idempotency key.
     pub(crate) fn ask_with_key(
         &mut self,
@@ -264,21 +287,25 @@ impl World {
         })
     }
 
-    /// Decides a request, checks every law and commits. All other methods go through this one.
     pub(crate) fn request(&mut self, request: Request) -> Result<CommandOutcome, Refusal> {
+        self.decide(request.into())
+    }
+
+    /// Decides an input, checks every law and commits. All other methods go through this one.
+    pub(crate) fn decide(&mut self, input: BoardInput) -> Result<CommandOutcome, Refusal> {
         if self.skips_invariants {
-            let decision = decide(&self.board, &request, self.now)?;
+            let decision = decide(&self.board, input, self.now)?;
             self.remember(&decision);
             self.outbox.extend(decision.effects);
             self.board = decision.board;
             return Ok(decision.outcome);
         }
         self.transcript
-            .push(crate::golden::command_line(&request, self.now));
+            .push(crate::golden::input_line(&input, self.now));
         let before = self.board.clone();
-        let decided = decide(&self.board, &request, self.now);
+        let decided = decide(&self.board, input.clone(), self.now);
         self.invariants
-            .check_answer(&before, &request, &decided, self.now);
+            .check_answer(&before, &input, &decided, self.now);
         let done = match decided {
             Ok(done) => done,
             Err(refusal) => {
@@ -405,7 +432,7 @@ impl World {
             .filter(|board| *board <= target)
         {
             self.advance_without_tick(at - self.now.fleet_ms);
-            self.ask("regatta", Command::Tick);
+            self.report(Report::Tick);
         }
         self.advance_without_tick(target - self.now.fleet_ms);
     }
@@ -435,7 +462,7 @@ impl World {
     /// Restarts the daemon: the board is loaded from the rows.
     pub(crate) fn restart(&mut self) {
         self.board = self.reloaded();
-        self.ask("regatta", Command::Resume { pid: 42 });
+        self.report(Report::DaemonStarted { pid: 42 });
     }
 
     /// Damages the stored rows and restarts the daemon from them.
@@ -443,7 +470,7 @@ impl World {
         edit(&mut self.store);
         self.board = self.reloaded();
         self.folded = self.board.clone();
-        self.ask("regatta", Command::Resume { pid: 42 });
+        self.report(Report::DaemonStarted { pid: 42 });
     }
 
     // Agents and tasks.
@@ -553,13 +580,10 @@ impl World {
             mission,
             ..poll_of(name)
         };
-        grant_of_poll(self.ask(
-            "regatta",
-            Command::PollSupervised {
-                poll,
-                facts: Box::new(facts),
-            },
-        ))
+        grant_of_poll(self.report(Report::PollSupervised {
+            poll,
+            facts: Box::new(facts),
+        }))
     }
 
     /// Polls and expects work.
@@ -631,15 +655,12 @@ impl World {
         verdict: WorkVerdict,
     ) -> Option<LandingId> {
         let PollGrant { attempt, token, .. } = *grant;
-        match self.ask(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt,
-                token,
-                verdict,
-                findings: WorkFindings::default(),
-            },
-        ) {
+        match self.report(Report::WorkVerdict {
+            attempt,
+            token,
+            verdict,
+            findings: WorkFindings::default(),
+        }) {
             CommandOutcome::Judged { landing } => landing,
             other => panic!("{other:?}"),
         }
@@ -682,13 +703,10 @@ impl World {
     // Landings.
 
     pub(crate) fn report_trial(&mut self, landing: LandingId, found: TrialOutcome) {
-        self.ask(
-            "regatta",
-            Command::ReportTrial {
-                landing,
-                outcome: found,
-            },
-        );
+        self.report(Report::Trial {
+            landing,
+            outcome: found,
+        });
     }
 
     /// Reports that the merge onto the trunk passed its checks.
@@ -720,14 +738,11 @@ impl World {
         if found == MoveOutcome::Moved {
             self.trunk += 1;
         }
-        self.ask(
-            "regatta",
-            Command::ReportTrunkMove {
-                landing,
-                fence,
-                outcome: found,
-            },
-        );
+        self.report(Report::TrunkMove {
+            landing,
+            fence,
+            outcome: found,
+        });
     }
 
     pub(crate) fn fence_of(&self, landing: LandingId) -> u64 {
@@ -872,8 +887,8 @@ pub(crate) fn finish_command(grant: &PollGrant) -> Command {
     }
 }
 
-pub(crate) fn exit_command(grant: &PollGrant, exit: regatta_core::attempt::ProgramExit) -> Command {
-    Command::ReportExited {
+pub(crate) fn exit_report(grant: &PollGrant, exit: regatta_core::attempt::ProgramExit) -> Report {
+    Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit,

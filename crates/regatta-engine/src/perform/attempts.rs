@@ -6,7 +6,7 @@ use regatta_core::agent::Profile;
 use regatta_core::attempt::{AttemptCause, ProgramExit, SetupFault};
 use regatta_core::board::Board;
 use regatta_core::bus;
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::task::Purpose;
@@ -30,14 +30,14 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
         return;
     };
     let Some(context) = loaded else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     let token = context.attempt.token;
     if let Some(exit) = run_program(engine, &context) {
         report_effect(
             engine,
             key,
-            Command::ReportExited {
+            Report::Exited {
                 attempt: id,
                 token,
                 exit,
@@ -84,20 +84,16 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     .then(|| CheckoutMarks::read(engine, context))
                     .flatten();
                 let StartOutcome { sandbox, warnings } = started;
-                let command = Command::ReportLaunched {
+                let report = Report::Launched {
                     attempt: id,
                     token: context.attempt.token,
                     sandbox,
                     warnings,
                 };
-                // The engine refuses this report if the attempt has been stopped in the meantime.
-                // If the store fails, people do not see that the program has started, and nothing
-                // else is lost.
-                if let Err(failure) = engine.submit(Request {
-                    by: Actor::Regatta,
-                    key: None,
-                    command,
-                }) {
+                // The report is refused if the attempt has been stopped in the meantime. If the
+                // store fails, the only loss is that people do not see that the program has
+                // started.
+                if let Err(failure) = engine.report(report) {
                     tracing::debug!(attempt = %id, "could not record that the program of \
                         attempt {id} has started; the program runs anyway: {failure}");
                 }
@@ -334,14 +330,14 @@ pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     };
     match result {
         Ok(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
-        Ok(_) => report_effect(engine, key, Command::ReportPerformed),
+        Ok(_) => report_effect(engine, key, Report::Performed),
         Err(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
         Err(SiteError { reason, fault }) => {
             let exit = ProgramExit::NotRun { reason, fault };
             report_effect(
                 engine,
                 key,
-                Command::ReportExited {
+                Report::Exited {
                     attempt: id,
                     token: context.attempt.token,
                     exit,
@@ -374,11 +370,11 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .values()
         .any(|attempt| attempt.workspace() == workspace)
     {
-        // Another attempt uses the workspace now, so keep the workspace.
-        return report_effect(engine, key, Command::ReportPerformed);
+        // Another attempt uses the workspace now.
+        return report_effect(engine, key, Report::Performed);
     }
     match remove_workspace(engine, workspace) {
-        Ok(()) => report_effect(engine, key, Command::ReportPerformed),
+        Ok(()) => report_effect(engine, key, Report::Performed),
         Err(reason) => {
             tracing::warn!(attempt = %id, "could not remove the workspace of attempt {id}, trying \
                 again at the next start of the daemon: {reason}")
@@ -422,6 +418,6 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     // The end of the program is not reported here. The thread that runs the attempt notices the end
     // and reports it.
     if end_program_and_commands(engine, &*site, id) {
-        report_effect(engine, key, Command::ReportPerformed);
+        report_effect(engine, key, Report::Performed);
     }
 }

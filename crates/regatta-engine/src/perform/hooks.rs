@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use regatta_core::agent::SandboxLevel;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::hook::{Firing, FiringCause, FiringEnd};
 use regatta_core::ids::FiringId;
@@ -24,7 +24,7 @@ use super::report_effect;
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::hit("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     let check = CheckCommand {
         command: shell_line(&firing.argv),
@@ -75,7 +75,7 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     report_effect(
         engine,
         key,
-        Command::ReportHook {
+        Report::HookEnded {
             firing: id,
             ended,
             output,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::ids::ProjectName;
 use regatta_core::isolation_breach::IsolationBreach;
 use regatta_core::landing::LandingState;
@@ -93,18 +93,14 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
 pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: IsolationBreach) {
     tracing::warn!(attempt = %context.attempt.id, "attempt {} may have written outside its \
         workspace: {sign:?}", context.attempt.id);
-    let command = Command::ReportIsolationBreach {
+    let report = Report::IsolationBreach {
         attempt: context.attempt.id,
         token: context.attempt.token,
         sign,
     };
     // The report is refused if the attempt has ended in the meantime. In that case it no longer
     // matters whether the attempt was isolated.
-    if let Err(failure) = engine.submit(Request {
-        by: Actor::Regatta,
-        key: None,
-        command,
-    }) {
+    if let Err(failure) = engine.report(report) {
         tracing::debug!(attempt = %context.attempt.id, "could not record that attempt {} may have \
             written outside its workspace, so the warning is not shown to people: {failure}",
             context.attempt.id);

@@ -18,7 +18,7 @@ mod wave_commit; // one commit for all tasks of a wave
 use std::sync::Arc;
 
 use regatta_core::board::Board;
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::{
@@ -143,7 +143,7 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
         return report_effect(
             engine,
             key,
-            Command::ReportTrial {
+            Report::Trial {
                 landing: id,
                 outcome,
             },
@@ -155,7 +155,7 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     report_effect(
         engine,
         key,
-        Command::ReportTrial {
+        Report::Trial {
             landing: id,
             outcome,
         },
@@ -563,7 +563,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
         ))
     });
     let Some((landing, project)) = found_landing else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     // Check right before the branch moves that the claim (a lease on the trunk) still exists, so
     // that an expired claim cannot move the trunk.
@@ -574,7 +574,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
             fence: live,
             ..
         } if live == fence && claim_exists(&board, fence) => (old, new),
-        _ => return report_effect(engine, key, Command::ReportPerformed),
+        _ => return report_effect(engine, key, Report::Performed),
     };
     failpoint::hit("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
@@ -600,7 +600,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     report_effect(
         engine,
         key,
-        Command::ReportTrunkMove {
+        Report::TrunkMove {
             landing: id,
             fence,
             outcome,

@@ -8,7 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use regatta_core::agent::{SecretSource, SecretVariable};
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::LaunchId;
 use regatta_core::launch::{
@@ -30,10 +30,10 @@ const MAX_CONCURRENT_PROGRAMS: usize = 8;
 pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     let board = engine.board();
     let Some(launch) = board.launches.get(&id) else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     let Some(team) = board.teams.get(&launch.team) else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     let queued: Vec<&LaunchEntry> = launch
         .members
@@ -69,7 +69,7 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     report_effect(
         engine,
         key,
-        Command::ReportResolved {
+        Report::TeamResolved {
             launch: id,
             found: answers,
         },

@@ -5,7 +5,7 @@
 //! `regatta_core::attempt` decides the consequences of a verdict.
 
 use regatta_core::attempt::{ResultStatus, SetupFault, WorkFindings, WorkResult, WorkVerdict};
-use regatta_core::command::Command;
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::isolation_breach::IsolationBreach;
@@ -75,7 +75,7 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     report_effect(
         engine,
         key,
-        Command::ReportWorkVerdict {
+        Report::WorkVerdict {
             attempt: id,
             token: context.attempt.token,
             verdict,

@@ -4,7 +4,7 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
@@ -55,18 +55,13 @@ fn find_free_ports(
         if taken.is_empty() {
             return Ok(validation::port_variables(&ports));
         }
-        let command = Command::ReportPortsTaken {
+        let report = Report::PortsTaken {
             attempt: id,
             token,
             taken,
         };
-        let request = Request {
-            by: Actor::Regatta,
-            key: None,
-            command,
-        };
         engine
-            .submit(request)
+            .report(report)
             .map_err(|failure| format!("could not reserve network ports: {failure}"))?;
     }
     Err(
@@ -118,7 +113,7 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
         };
         let Some((key, attempt)) = next else { continue };
         match remove_workspace(engine, attempt) {
-            Ok(()) => report_effect(engine, key, Command::ReportPerformed),
+            Ok(()) => report_effect(engine, key, Report::Performed),
             // The workspace stays on the disk, because no workspace is removed without a proof that
             // its contents are stored elsewhere (Q5).
             Err(reason) => {

@@ -2,11 +2,11 @@
 //! once, and withdrawn when it is resolved.
 
 use regatta_core::collision_forecast::{CollisionForecast, FoundCollision};
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::{Command, Report};
 use regatta_core::event::Event;
 use regatta_core::ids::TaskId;
 use regatta_core::project::{self, Millis};
-use regatta_engine::Engine;
+use regatta_engine::{Engine, StartedEngine};
 use regatta_testkit::crash_points::EngineLife;
 
 use crate::support::*;
@@ -109,7 +109,9 @@ fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
 #[test]
 fn a_repeated_report_and_unknown_attempts_change_nothing() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
-    let engine = world.start_in(&life).unwrap();
+    let StartedEngine {
+        engine, reports, ..
+    } = world.start_with_reports(&life).unwrap();
     submit(&engine, add_project());
     submit(&engine, register_outside("ann"));
     submit(&engine, add_task("a"));
@@ -120,16 +122,9 @@ fn a_repeated_report_and_unknown_attempts_change_nothing() {
             other,
             paths: vec!["x".into()],
         }];
-        let command = Command::ReportCollisions {
-            project: shop_name(),
-            found,
-        };
-        engine
-            .submit(Request {
-                by: Actor::Regatta,
-                key: None,
-                command,
-            })
+        let project = shop_name();
+        reports
+            .send_and_block(Report::Collisions { project, found })
             .unwrap();
     };
     let unknown = regatta_core::ids::AttemptId(99);

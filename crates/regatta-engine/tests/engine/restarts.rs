@@ -439,7 +439,7 @@ fn shutdown_at_any_moment_joins_every_thread() {
                 agents,
                 clock: Arc::new(world.clock.clone()),
             };
-            let engine = Engine::start(ports, world.settings.clone()).unwrap().0;
+            let engine = Engine::start(ports, world.settings.clone()).unwrap().engine;
             if round == 0 {
                 launch(
                     &engine,

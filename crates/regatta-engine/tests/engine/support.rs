@@ -19,7 +19,7 @@ use regatta_core::{agent, bus, mission, project, schedule, task};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::ports::store::Store;
 use regatta_engine::timer::{Clock, MachineClock};
-use regatta_engine::{CommandFailure, CommandReply, Engine, EngineSettings, Ports};
+use regatta_engine::{CommandFailure, CommandReply, Engine, EngineSettings, Ports, StartedEngine};
 use regatta_testkit::crash_points::{EngineLife, StoreInLife, TEST_TIMEOUT};
 use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_clock::FakeClock;
@@ -99,6 +99,14 @@ impl World {
 
     /// Starts an engine in which every call of a port is a step of `life`.
     pub(crate) fn start_in(&self, life: &EngineLife) -> Result<Engine, CommandFailure> {
+        self.start_with_reports(life).map(|started| started.engine)
+    }
+
+    /// Like [`World::start_in`], but also returns the way to report to the engine.
+    pub(crate) fn start_with_reports(
+        &self,
+        life: &EngineLife,
+    ) -> Result<StartedEngine, CommandFailure> {
         let clock: Arc<dyn Clock> = if self.uses_real_time {
             Arc::new(MachineClock)
         } else {
@@ -110,7 +118,7 @@ impl World {
             agents: Arc::new(self.agents.with_life(life)),
             clock,
         };
-        Engine::start(ports, self.settings.clone()).map(|(engine, _)| engine)
+        Engine::start(ports, self.settings.clone())
     }
 
     /// Returns the number of effects that are stored and not performed.

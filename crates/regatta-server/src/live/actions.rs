@@ -601,7 +601,7 @@ mod tests {
                     key: None,
                     command: Command::RegisterAgent(ask),
                 };
-                decide(&board, &request, Default::default()).unwrap().board
+                decide(&board, request, Default::default()).unwrap().board
             })
     }
 

@@ -7,14 +7,14 @@
 //! events, from a backup and from a restored backup.
 
 use regatta_core::board::Board;
-use regatta_core::command::{Command, Request, decide};
+use regatta_core::command::{BoardInput, Command, Report, Request, decide};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{MemberName, Now, ProjectName, TeamName};
 use regatta_core::team::{self, TeamEnvironment, TeamMember};
 use regatta_core::unknown_fields::{ExtraValue as Extras, FloatBits, UnknownFields};
 use regatta_engine::ports::store::Store;
 use regatta_store::{DeferralLimits, SqliteStore, restore};
-use regatta_testkit::store_suite::history_fixture::{HistoryBuilder, all_requests};
+use regatta_testkit::store_suite::history_fixture::{HistoryBuilder, all_inputs};
 use serde_json::Value;
 
 use crate::support::{StoreFile, commit_all};
@@ -204,28 +204,45 @@ fn insert_hostile_value(command: &Value, texts: &[String], dice: &mut Rng) -> Va
     spoiled
 }
 
-/// Parses a command as the server does: from text, with the depth limit of the JSON parser.
-fn parse_command(command: &Value) -> Option<Command> {
-    serde_json::from_str(&command.to_string()).ok()
+/// Returns the command of a request, or a report, as JSON.
+fn input_to_json(input: &BoardInput) -> Value {
+    match input {
+        BoardInput::Request(request) => serde_json::to_value(&request.command).unwrap(),
+        BoardInput::Report(report) => serde_json::to_value(report).unwrap(),
+    }
+}
+
+/// Parses an input with another content than `input` as the server does: from text, with the depth
+/// limit of the JSON parser.
+fn parse_input(json: &Value, input: &BoardInput) -> Option<BoardInput> {
+    let text = json.to_string();
+    match input {
+        BoardInput::Request(request) => {
+            let command = serde_json::from_str(&text).ok()?;
+            Some(
+                Request {
+                    command,
+                    ..request.clone()
+                }
+                .into(),
+            )
+        }
+        BoardInput::Report(_) => serde_json::from_str::<Report>(&text).ok().map(Into::into),
+    }
 }
 
 /// Sends the requests of the story with hostile values. Returns the number of accepted values.
 fn run_hostile_story(seed: u64, teller: &mut HistoryBuilder) -> usize {
     let (texts, mut dice, mut granted) = (hostile_texts(), Rng(seed), 0);
-    for (request, now) in all_requests() {
+    for (mut input, now) in all_inputs() {
         teller.now = Now {
             fleet_ms: now.fleet_ms.max(teller.now.fleet_ms),
             unix_ms: now.unix_ms,
         };
-        let accepts = |board: &Board, command: &Command| {
-            let request = Request {
-                by: request.by.clone(),
-                key: request.key.clone(),
-                command: command.clone(),
-            };
+        let accepts = |board: &Board, input: &BoardInput| {
             decide(
                 board,
-                &request,
+                input.clone(),
                 Now {
                     fleet_ms: teller.now.fleet_ms + 7,
                     unix_ms: teller.now.unix_ms + 7,
@@ -233,25 +250,20 @@ fn run_hostile_story(seed: u64, teller: &mut HistoryBuilder) -> usize {
             )
             .is_ok()
         };
-        let mut value = serde_json::to_value(&request.command).unwrap();
-        let mut command = request.command.clone();
+        let mut value = input_to_json(&input);
         for _ in 0..4 {
             let spoilt = insert_hostile_value(&value, &texts, &mut dice);
-            if let Some(read) = parse_command(&spoilt)
-                && read != command
+            if let Some(read) = parse_input(&spoilt, &input)
+                && read != input
                 && accepts(&teller.board, &read)
             {
-                (value, command) = (spoilt, read);
+                (value, input) = (spoilt, read);
                 granted += 1;
             }
         }
         // An earlier change may be the reason why this request is refused now.
-        if accepts(&teller.board, &command) {
-            teller.run(
-                &request.by,
-                request.key.as_ref().map(|key| key.as_str()),
-                command,
-            );
+        if accepts(&teller.board, &input) {
+            teller.decide(input);
         }
     }
     granted
@@ -391,14 +403,16 @@ fn d9_unknown_fields_of_a_team_are_kept_to_the_last_bit() {
         extra: unknown("team"),
     };
     let mut builder = HistoryBuilder::default();
-    let (first, now) = all_requests()
+    let is_project = |input: &BoardInput| matches!(input, BoardInput::Request(request) if matches!(request.command, Command::AddProject(_)));
+    let (first, now) = all_inputs()
         .into_iter()
-        .find(|(request, _)| matches!(request.command, Command::AddProject(_)))
+        .find(|(input, _)| is_project(input))
         .unwrap();
     builder.now = now;
-    builder.run(&first.by, None, first.command);
+    let by = first.actor().clone();
+    builder.decide(first);
     builder.run(
-        &first.by,
+        &by,
         None,
         Command::Team(Box::new(team::TeamCommand::Create(team_request.clone()))),
     );

@@ -4,7 +4,7 @@ use std::fs;
 
 use regatta_core::board::Board;
 use regatta_core::claim::ClaimMode;
-use regatta_core::command::{Actor, Command, CommandOutcome};
+use regatta_core::command::{Actor, Command, CommandOutcome, Report};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{AgentName, BranchName, Now, ProjectName, TaskId};
 use regatta_core::pattern::{PathPattern, Uri};
@@ -29,7 +29,7 @@ fn percent_story() -> HistoryBuilder {
     };
     let (ann, bob) = (Actor::Person("ann".into()), AgentName::new("bob").unwrap());
     let shop = ProjectName::new("shop").unwrap();
-    builder.run(&Actor::Regatta, None, Command::Resume { pid: 1 });
+    builder.report(Report::DaemonStarted { pid: 1 });
     let added = project::AddProject {
         name: shop.clone(),
         location: "/src/shop".into(),

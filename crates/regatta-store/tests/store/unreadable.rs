@@ -1,7 +1,7 @@
 //! D11: a row that cannot be read is set aside and reported, and everything else works.
 
 use regatta_core::board::Board;
-use regatta_core::command::{Actor, Command, Request, decide};
+use regatta_core::command::{Actor, BoardInput, Command, Report, Request, decide};
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, Now, TaskId};
 use regatta_core::schedule::PollRequest;
@@ -53,23 +53,23 @@ fn run_daemon_start(board: &Board, case: &str) {
     };
     let polls = ["ann", "bob"].map(|name| {
         let agent = AgentName::new(name).unwrap();
-        Command::Poll(PollRequest::new(agent))
+        BoardInput::from(Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::Poll(PollRequest::new(agent)),
+        })
     });
-    let commands = [Command::Resume { pid: 3 }, Command::Tick]
+    let inputs = [Report::DaemonStarted { pid: 3 }, Report::Tick]
+        .map(BoardInput::from)
         .into_iter()
         .chain(polls);
-    for command in commands.chain((0..3).map(|_| Command::Tick)) {
+    for input in inputs.chain((0..3).map(|_| Report::Tick.into())) {
         now = Now {
             fleet_ms: now.fleet_ms + 3_600_000,
             unix_ms: now.unix_ms + 3_600_000,
         };
-        let request = Request {
-            by: Actor::Regatta,
-            key: None,
-            command,
-        };
-        let decided = std::panic::catch_unwind(|| decide(&board, &request, now));
-        let decided = decided.unwrap_or_else(|_| panic!("{case}: {:?} panicked", request.command));
+        let decided = std::panic::catch_unwind(|| decide(&board, input.clone(), now));
+        let decided = decided.unwrap_or_else(|_| panic!("{case}: {input:?} panicked"));
         if let Ok(commit) = decided {
             board = commit.board;
         }

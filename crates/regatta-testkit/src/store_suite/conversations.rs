@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent::{Profile, RegisterAgent, Role, Runtime};
-use regatta_core::command::Command;
+use regatta_core::command::{Command, Report};
 use regatta_core::conversation::{
-    Author, ChangeDestination, ConversationCommand, FollowUps, Service, ShowOutcome, ThreadMessage,
+    Author, ChangeDestination, ConversationCommand, ConversationReport, FollowUps, Service,
+    ShowOutcome, ThreadMessage,
 };
 use regatta_core::ids::{ConversationId, Now};
 use regatta_core::schedule::PollRequest;
@@ -65,7 +66,7 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
         task: Some(task),
         ..PollRequest::new(agent_named("vera"))
     };
-    history.run_as_daemon(Command::PollSupervised {
+    history.report(Report::PollSupervised {
         poll,
         facts: Box::<StartFacts>::default(),
     });
@@ -74,7 +75,7 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
     let how = regatta_core::attempt::ProgramExit::Done {
         output: Some("Fixed.".into()),
     };
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt,
         token,
         exit: how,
@@ -83,7 +84,7 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
         super::history_fixture::passed_verdict(&["x/login"]),
         Default::default(),
     );
-    history.run_as_daemon(Command::ReportWorkVerdict {
+    history.report(Report::WorkVerdict {
         attempt,
         token,
         verdict,
@@ -93,20 +94,18 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
         stage: 1,
         refs: vec!["17.1".into()],
     };
-    history.run_as_daemon(Command::Converse(Box::new(
-        ConversationCommand::ReportShown {
-            conversation: id,
-            post: 1,
-            shown,
-        },
-    )));
+    history.report(Report::Conversation(Box::new(ConversationReport::Shown {
+        conversation: id,
+        post: 1,
+        shown,
+    })));
     // After more than a week without messages, the conversation's workspace is removed, and the key
     // of the message's delivery is forgotten.
     history.now = Now {
         fleet_ms: history.now.fleet_ms + 9 * 24 * 3_600_000,
         ..history.now
     };
-    history.run_as_daemon(Command::Tick);
+    history.report(Report::Tick);
     history.run_as_daemon(thread_message("2.1", "and another"));
     let last = ConversationId(history.board.counters.conversation);
     history.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {

@@ -21,7 +21,9 @@ use regatta_core::attempt::{ProgramExit, WorkFindings, WorkResult, WorkVerdict};
 use regatta_core::board::Board;
 use regatta_core::bus::{Attachment, PostContext, PostMessage};
 use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
-use regatta_core::command::{Actor, Command, CommandOutcome, PlannedTask, Request, decide};
+use regatta_core::command::{
+    Actor, BoardInput, Command, CommandOutcome, PlannedTask, Report, Request, decide,
+};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{
@@ -58,25 +60,35 @@ pub struct HistoryBuilder {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<CommitStep>,
-    /// The accepted request of each step, with the time at which the request was decided.
-    pub requests: Vec<(Request, Now)>,
+    /// The accepted request or report of each step, with the time at which it was decided.
+    pub inputs: Vec<(BoardInput, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }
 
 impl HistoryBuilder {
     /// Runs a request that must be accepted, and adds the resulting batch to the history.
     pub fn run(&mut self, by: &Actor, key: Option<&str>, command: Command) -> CommandOutcome {
+        self.decide(Request {
+            by: by.clone(),
+            key: key.map(|key| RequestKey::new(key).unwrap()),
+            command,
+        })
+    }
+
+    /// Gives the board a report that must be accepted, and adds the resulting batch to the history.
+    pub fn report(&mut self, report: Report) -> CommandOutcome {
+        self.decide(report)
+    }
+
+    /// Decides an input that must be accepted, and adds the resulting batch to the history.
+    pub fn decide(&mut self, input: impl Into<BoardInput>) -> CommandOutcome {
+        let input = input.into();
         self.now = Now {
             fleet_ms: self.now.fleet_ms + 7,
             unix_ms: self.now.unix_ms + 7,
         };
-        let request = Request {
-            by: by.clone(),
-            key: key.map(|key| RequestKey::new(key).unwrap()),
-            command,
-        };
-        let decision = decide(&self.board, &request, self.now)
-            .unwrap_or_else(|refusal| panic!("{:?}: {}", request.command, refusal.message()));
+        let decision = decide(&self.board, input.clone(), self.now)
+            .unwrap_or_else(|refusal| panic!("{input:?}: {}", refusal.message()));
         // Every third batch reports the oldest effects (side actions such as starting a program) as
         // done, as the engine would. So the history contains completed effects too.
         let removed_count = if self.steps.len() % 3 == 2 {
@@ -108,7 +120,7 @@ impl HistoryBuilder {
             board: decision.board,
             outbox,
         });
-        self.requests.push((request, self.now));
+        self.inputs.push((input, self.now));
         decision.outcome
     }
 
@@ -125,7 +137,7 @@ impl HistoryBuilder {
             fleet_ms: self.now.fleet_ms + ms,
             unix_ms: self.now.unix_ms + ms,
         };
-        self.run_as_daemon(Command::Tick);
+        self.report(Report::Tick);
     }
 
     fn poll(&mut self, agent: &str, supervised: bool) -> PollGrant {
@@ -133,15 +145,16 @@ impl HistoryBuilder {
             by_hand: !supervised,
             ..PollRequest::new(agent_named(agent))
         };
-        let command = if supervised {
-            Command::PollSupervised {
+        let outcome = if supervised {
+            self.report(Report::PollSupervised {
                 poll,
                 facts: Box::default(),
-            }
+            })
         } else {
-            Command::Poll(poll)
+            let by = Actor::Agent(agent_named(agent));
+            self.run(&by, None, Command::Poll(poll))
         };
-        match self.run(&Actor::Agent(agent_named(agent)), None, command) {
+        match outcome {
             CommandOutcome::Polled(Some(grant)) => grant,
             other => panic!("{agent} got {other:?}"),
         }
@@ -195,7 +208,7 @@ impl HistoryBuilder {
     }
 
     fn report_verdict(&mut self, grant: &PollGrant, verdict: WorkVerdict) -> Option<LandingId> {
-        match self.run_as_daemon(Command::ReportWorkVerdict {
+        match self.report(Report::WorkVerdict {
             attempt: grant.attempt,
             token: grant.token,
             verdict,
@@ -208,7 +221,7 @@ impl HistoryBuilder {
 
     /// Finishes an attempt whose program Regatta runs, and puts its work into the landing queue.
     fn submit(&mut self, grant: &PollGrant, changed: &str) -> LandingId {
-        self.run_as_daemon(Command::ReportExited {
+        self.report(Report::Exited {
             attempt: grant.attempt,
             token: grant.token,
             exit: ProgramExit::Done {
@@ -225,7 +238,7 @@ impl HistoryBuilder {
         else {
             panic!("the landing does not move the trunk")
         };
-        self.run_as_daemon(Command::ReportTrunkMove {
+        self.report(Report::TrunkMove {
             landing,
             fence,
             outcome,
@@ -266,9 +279,9 @@ pub fn all_steps() -> Vec<CommitStep> {
     full_history().steps
 }
 
-/// Returns the requests from which the batches of [`all_steps`] result, each with its time.
-pub fn all_requests() -> Vec<(Request, Now)> {
-    full_history().requests
+/// Returns the inputs from which the batches of [`all_steps`] result, each with its time.
+pub fn all_inputs() -> Vec<(BoardInput, Now)> {
+    full_history().inputs
 }
 
 fn full_history() -> HistoryBuilder {
@@ -284,7 +297,7 @@ fn full_history() -> HistoryBuilder {
     landings::add_queue(&mut history);
     // After another day, all leases have expired and the oldest stored answers are forgotten.
     history.advance(25 * 3_600_000);
-    history.run_as_daemon(Command::Resume { pid: 2 });
+    history.report(Report::DaemonStarted { pid: 2 });
     missions::add_leads(&mut history);
     super::teams::add_teams(&mut history);
     super::conversations::add_conversations(&mut history);
@@ -297,7 +310,7 @@ fn add_people_and_projects(history: &mut HistoryBuilder) {
         fleet_ms: 1_000,
         unix_ms: 1_700_000_000_000,
     };
-    history.run_as_daemon(Command::Resume { pid: 1 });
+    history.report(Report::DaemonStarted { pid: 1 });
     history.run_as_ann(Command::SetLimits {
         limits: MachineLimits {
             max_attempts: 20,

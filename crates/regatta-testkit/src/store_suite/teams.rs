@@ -7,7 +7,7 @@ use regatta_core::agent::Runtime;
 use regatta_core::agent_protocol::{AgentEvent, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::board::Row;
-use regatta_core::command::{Command, CommandOutcome};
+use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::{LaunchId, MemberName, TeamName};
 use regatta_core::launch::{MemberResolution, ProgramFacts, TeamLaunch};
 use regatta_core::team::{CreateTeam, Team, TeamBackup, TeamCommand, TeamEnvironment, TeamMember};
@@ -88,13 +88,13 @@ fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchI
         notes: vec!["found".into()],
         problem: None,
     });
-    history.run_as_daemon(Command::ReportResolved {
+    history.report(Report::TeamResolved {
         launch: id,
         found: found.to_vec(),
     });
     for who in up {
         let (attempt, token) = session_of(history, team, who);
-        history.run_as_daemon(Command::ReportLaunched {
+        history.report(Report::Launched {
             attempt,
             token,
             sandbox: None,
@@ -112,7 +112,7 @@ fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchI
                 detail: "here".into(),
             },
         ]) {
-            history.run_as_daemon(Command::ReportAgentEvent {
+            history.report(Report::AgentEvent {
                 attempt,
                 token,
                 n,
@@ -152,7 +152,7 @@ pub(super) fn add_teams(history: &mut HistoryBuilder) {
         );
         for name in ["tom", "amy"] {
             let (attempt, token) = session_of(history, team, name);
-            history.run_as_daemon(Command::ReportExited {
+            history.report(Report::Exited {
                 attempt,
                 token,
                 exit: ProgramExit::Lost,
@@ -169,7 +169,7 @@ pub(super) fn add_teams(history: &mut HistoryBuilder) {
     );
     for name in ["tom", "amy"] {
         let (attempt, token) = session_of(history, "quay", name);
-        history.run_as_daemon(Command::ReportExited {
+        history.report(Report::Exited {
             attempt,
             token,
             exit: ProgramExit::Lost,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use regatta_core::board::Board;
 use regatta_core::bus::{PostContext, PostMessage};
-use regatta_core::command::{Actor, Command, Request, decide_owned};
+use regatta_core::command::{Actor, Command, Request, decide};
 use regatta_core::ids::{AgentName, ChannelName, Label, MessageId, Now};
 use regatta_core::search::SearchQuery;
 use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, StoreHistory};
@@ -102,7 +102,7 @@ fn fill_store(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
                 fleet_ms: number * 1_000,
                 unix_ms: 1_700_000_000_000 + number * 1_000,
             };
-            let commit = decide_owned(
+            let commit = decide(
                 &board,
                 Request {
                     by,

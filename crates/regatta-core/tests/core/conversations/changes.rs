@@ -89,9 +89,9 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
         .work
         .clone()
         .unwrap();
-    ask_conversation(
+    report_conversation(
         &mut world,
-        ConversationCommand::ReportPullRequest {
+        ConversationReport::PullRequest {
             conversation: ConversationId(1),
             pull: pull_request(42),
         },
@@ -178,27 +178,21 @@ fn q13_guarded_work_of_a_conversation_waits_and_a_link_out_of_the_tree_never_lan
             },
         );
         let PollGrant { attempt, token, .. } = begin_attempt(&mut world, TaskId(1));
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt,
-                token,
-                exit: ProgramExit::Done { output: None },
-            },
-        );
+        world.report(Report::Exited {
+            attempt,
+            token,
+            exit: ProgramExit::Done { output: None },
+        });
         let findings = WorkFindings {
             special: vec![link(target)],
             ..WorkFindings::default()
         };
-        world.ask(
-            "regatta",
-            Command::ReportWorkVerdict {
-                attempt,
-                token,
-                verdict: passed_verdict(&["a"]),
-                findings,
-            },
-        );
+        world.report(Report::WorkVerdict {
+            attempt,
+            token,
+            verdict: passed_verdict(&["a"]),
+            findings,
+        });
         assert_eq!(
             world.status(TaskId(1)),
             TaskStatus::InReview,
@@ -248,14 +242,14 @@ fn a_successful_push_opens_one_pull_request() {
             .count()
     };
     assert_eq!(pushes(&world), 1);
-    let push = |trouble: Option<&str>| ConversationCommand::ReportPush {
+    let push = |trouble: Option<&str>| ConversationReport::Pushed {
         conversation: ConversationId(1),
         pushed: PushedWork {
             commit: commit(1),
             failure: trouble.map(str::to_owned),
         },
     };
-    ask_conversation(&mut world, push(Some("no such remote")));
+    report_conversation(&mut world, push(Some("no such remote")));
     assert!(
         notes(conversation_with_id(&world, 1))
             .iter()
@@ -269,18 +263,18 @@ fn a_successful_push_opens_one_pull_request() {
             .count()
     };
     assert_eq!(pulls(&world), 0);
-    ask_conversation(&mut world, push(None));
-    ask_conversation(&mut world, push(None));
+    report_conversation(&mut world, push(None));
+    report_conversation(&mut world, push(None));
     assert_eq!(pulls(&world), 1);
     let pull = pull_request(7);
-    ask_conversation(
+    report_conversation(
         &mut world,
-        ConversationCommand::ReportPullRequest {
+        ConversationReport::PullRequest {
             conversation: ConversationId(1),
             pull,
         },
     );
-    ask_conversation(&mut world, push(None));
+    report_conversation(&mut world, push(None));
     assert_eq!(pulls(&world), 1);
     assert!(
         conversation_with_id(&world, 1)
@@ -316,9 +310,9 @@ fn a_pull_request_continues_the_conversation_of_the_agent_that_opened_it() {
     let grant = begin_attempt(&mut world, TaskId(1));
     open_session(&mut world, &grant, "s-1");
     end_turn(&mut world, &grant, "Done.", &["a"]);
-    ask_conversation(
+    report_conversation(
         &mut world,
-        ConversationCommand::ReportPullRequest {
+        ConversationReport::PullRequest {
             conversation: ConversationId(1),
             pull: pull_request(8),
         },
@@ -408,9 +402,9 @@ fn work_after_a_landing_gets_its_own_pull_request() {
             commit: work.commit,
             failure: None,
         };
-        ask_conversation(
+        report_conversation(
             world,
-            ConversationCommand::ReportPush {
+            ConversationReport::Pushed {
                 conversation: ConversationId(1),
                 pushed,
             },
@@ -427,9 +421,9 @@ fn work_after_a_landing_gets_its_own_pull_request() {
                 branch: Some(work.branch),
                 ..pull_request(number)
             };
-            ask_conversation(
+            report_conversation(
                 world,
-                ConversationCommand::ReportPullRequest {
+                ConversationReport::PullRequest {
                     conversation: ConversationId(1),
                     pull,
                 },

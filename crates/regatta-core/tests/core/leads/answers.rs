@@ -51,15 +51,12 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
         session: Some("s-1".into()),
         model: None,
     };
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n: 1,
-            event,
-        },
-    );
+    world.report(Report::AgentEvent {
+        attempt,
+        token,
+        n: 1,
+        event,
+    });
     // Two more questions before the answer wait for their turn.
     post_and_route(&mut world, "ann", "and when?", Some(asked));
     post_and_route(&mut world, "ann", "and who?", Some(asked));

@@ -62,20 +62,17 @@ fn a_mission_that_loses_its_lead_stops_and_can_be_handed_over() {
             .hint()
             .contains("handover")
     );
-    let exit_report = Command::ReportExited {
+    let exit_report = Report::Exited {
         attempt: work.attempt,
         token: work.token,
         exit: ProgramExit::Lost,
     };
-    world.ask("regatta", exit_report);
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
+    world.report(exit_report);
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Lost,
+    });
 
     world.ask(
         "ann",
@@ -178,14 +175,11 @@ fn j1_tasks_of_a_previous_leads_worker_are_unassigned() {
     );
     // The running attempt is lost. Its task is not given to the old worker again.
     let PollGrant { attempt, token, .. } = work;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
+    world.report(Report::Exited {
+        attempt,
+        token,
+        exit: ProgramExit::Lost,
+    });
     assert_eq!(
         (world.status(begun), &world.task(begun).assignee),
         (TaskStatus::Unassigned, &None)
@@ -239,14 +233,11 @@ fn a_cancelled_mission_cancels_all_its_tasks() {
     }
     assert_eq!(missions_at_work(&world), [2]);
     for PollGrant { attempt, token, .. } in [grant, work] {
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt,
-                token,
-                exit: ProgramExit::Lost,
-            },
-        );
+        world.report(Report::Exited {
+            attempt,
+            token,
+            exit: ProgramExit::Lost,
+        });
     }
     let names: Vec<_> = world
         .board

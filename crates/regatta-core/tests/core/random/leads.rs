@@ -113,7 +113,7 @@ impl RandomRun {
                         task: Some(task),
                         ..crate::world::poll_of(agent.as_str())
                     };
-                    self.ask(Command::PollSupervised {
+                    self.report(Report::PollSupervised {
                         poll,
                         facts: Box::default(),
                     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_core::bus::PostMessage;
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::{Actor, Command, Report, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{ChannelName, CommitId, Label, ProjectName, TaskId};
 use regatta_core::project::Project;
@@ -57,7 +57,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
         return;
     }
     failpoint::hit("after.ran");
-    report_effect(engine, key, Command::ReportPerformed);
+    report_effect(engine, key, Report::Performed);
     failpoint::hit("after.recorded");
 }
 

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::ids::LandingId;
 
 use crate::Engine;
@@ -79,12 +79,8 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
             }
             if watched.has_changed() {
                 for landing in held {
-                    let command = Command::ReportCheckout { landing };
-                    if let Err(error) = engine_clone.submit(Request {
-                        by: Actor::Regatta,
-                        key: None,
-                        command,
-                    }) {
+                    let report = Report::CheckoutChanged { landing };
+                    if let Err(error) = engine_clone.report(report) {
                         tracing::debug!(%landing, "a file of the user's checkout that \
                             blocked landing {landing} has changed, but the queue could not be \
                             notified; the landing is tried again at its retry time: {error}");

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use regatta_core::command::{Actor, Command, Request};
-use regatta_core::conversation::{ConversationCommand, PushedWork};
+use regatta_core::command::Report;
+use regatta_core::conversation::{ConversationReport, PushedWork};
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{BranchName, CommitId, ConversationId, ProjectName};
 use regatta_core::landing::remote_sync::DivergedRemote;
@@ -66,25 +66,21 @@ pub(crate) fn push_trunk(
             .and_then(|project| Some((project, project.settings.landing.push.clone()?)));
         let Some((target_project, remote)) = target.filter(|_| pushes.is_latest(project, key))
         else {
-            break Command::ReportPerformed;
+            break Report::Performed;
         };
         let repo = ProjectRepo::from_project(target_project);
         match push_once(engine, &repo, &remote, commit)
             .unwrap_or_else(|error| Err(describe_git_error(&error)))
         {
-            Ok(command) => break command,
+            Ok(report) => break report,
             Err(reason) => {
-                let command = Command::ReportPushed {
+                let report = Report::Pushed {
                     project: project.clone(),
                     remote,
                     commit: commit.clone(),
                     failure: Some(reason),
                 };
-                if let Err(failure) = engine.submit(Request {
-                    by: Actor::Regatta,
-                    key: None,
-                    command,
-                }) {
+                if let Err(failure) = engine.report(report) {
                     tracing::warn!(
                         "could not record that pushing the trunk of project {project} failed; the \
                         push is tried again anyway: {failure}"
@@ -122,7 +118,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
         ))
     });
     let Some((project, branch)) = target else {
-        return report_effect(engine, key, Command::ReportPerformed);
+        return report_effect(engine, key, Report::Performed);
     };
     let remote = project
         .settings
@@ -150,7 +146,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     report_effect(
         engine,
         key,
-        Command::Converse(Box::new(ConversationCommand::ReportPush {
+        Report::Conversation(Box::new(ConversationReport::Pushed {
             conversation: id,
             pushed,
         })),
@@ -164,18 +160,18 @@ fn push_once(
     repo: &ProjectRepo,
     remote: &str,
     commit: &CommitId,
-) -> Result<Result<Command, String>, GitError> {
+) -> Result<Result<Report, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
     // The commit is no longer on the trunk, for example because the trunk was rebased. It is not
     // pushed. The landing that replaced it pushes the new commit.
     if !git.contains_exactly(repo, commit)? {
-        return Ok(Ok(Command::ReportPerformed));
+        return Ok(Ok(Report::Performed));
     }
     let report = match git.push(repo, remote, commit)? {
         PushResult::Pushed => {
             let (remote, commit) = (remote.to_owned(), commit.clone());
-            Ok(Command::ReportPushed {
+            Ok(Report::Pushed {
                 project,
                 remote,
                 commit,
@@ -184,7 +180,7 @@ fn push_once(
         }
         PushResult::NonFastForward => {
             let upstream = git.fetch_upstream(repo, remote)?;
-            Ok(Command::ReportDiverged {
+            Ok(Report::Diverged {
                 project,
                 commit: commit.clone(),
                 found: DivergedRemote {

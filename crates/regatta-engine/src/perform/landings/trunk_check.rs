@@ -5,7 +5,7 @@
 //! A comparison is not an effect (stored work that survives a crash), because every start compares
 //! again.
 
-use regatta_core::command::{Actor, Command, Request};
+use regatta_core::command::Report;
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_core::landing::trunk_check::{TrunkSeen, recorded};
 use regatta_core::project::Project;
@@ -60,15 +60,11 @@ pub(crate) fn compare_trunk_with(
         || !seen.added.is_empty()
         || project.queue.trunk_difference.is_some();
     if has_difference && !engine.is_stopping() {
-        let command = Command::ReportTrunk {
+        let report = Report::TrunkCompared {
             project: project.name.clone(),
             seen: seen.clone(),
         };
-        if let Err(failure) = engine.submit(Request {
-            by: Actor::Regatta,
-            key: None,
-            command,
-        }) {
+        if let Err(failure) = engine.report(report) {
             tracing::warn!(project = %project.name, "could not record that the trunk of project {} \
                 differs from the landings that Regatta made; the next comparison tries again: \
                 {failure}", project.name);

@@ -110,7 +110,7 @@ pub(super) fn add_hooks(history: &mut HistoryBuilder) {
     history.post(person("ann"), "shop", "!go twice", &[]);
     let firing = *history.board.firings.keys().next().expect("it fired");
     let (ended, output) = (hook::FiringEnd::Exited(0), "hi\n".to_owned());
-    history.run_as_daemon(Command::ReportHook {
+    history.report(Report::HookEnded {
         firing,
         ended: ended.clone(),
         output: output.clone(),
@@ -122,7 +122,7 @@ pub(super) fn add_hooks(history: &mut HistoryBuilder) {
         .keys()
         .next()
         .expect("the hook fired for the waiting message");
-    history.run_as_daemon(Command::ReportHook {
+    history.report(Report::HookEnded {
         firing,
         ended,
         output,

@@ -46,7 +46,7 @@ pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
         other: None,
         paths: vec!["src/b.rs".into()],
     }];
-    history.run_as_daemon(Command::ReportCollisions {
+    history.report(Report::Collisions {
         project: project_named("shop"),
         found,
     });
@@ -61,7 +61,7 @@ pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
     let landing = history
         .report_verdict(&grant, passed_verdict(&["src/b.rs"]))
         .expect("the attempt changed something");
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::Held {
             landing: None,
@@ -69,7 +69,7 @@ pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
         },
     });
     history.advance(60_000);
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::Passed {
             old: commit_id('1'),
@@ -89,13 +89,13 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
         reason: "not now".into(),
         pause: false,
     });
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Lost,
     });
     let grant = history.poll("bob", true);
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Done { output: None },
@@ -108,7 +108,7 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     );
     let grant = history.poll("bob", true);
     let landing = history.submit(&grant, "src/a.rs");
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::Conflict {
             landing,
@@ -122,7 +122,7 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
         let grant = history.poll("bob", true);
         let landing = history.submit(&grant, "src/a.rs");
         for _ in 0..2 {
-            history.run_as_daemon(Command::ReportTrial {
+            history.report(Report::Trial {
                 landing,
                 outcome: TrialOutcome::Failed {
                     reason: "make test".into(),
@@ -143,7 +143,7 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
         .next()
         .expect("the landing is queued again");
     let trunk_claim = history.acquire("ann", "workspace://shop/default", 0);
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::Passed {
             old: commit_id('2'),
@@ -153,7 +153,7 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     });
     history.release(&trunk_claim);
     history.report_move(landing, MoveOutcome::TrunkMoved);
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::AlreadyOnTrunk {
             tip: commit_id('4'),
@@ -213,11 +213,11 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
         paths: vec!["queue/down".into()],
         kinds: vec![],
     };
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing: last,
         outcome: conflict,
     });
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing: first,
         outcome: TrialOutcome::CommitFailed {
             reason: "make test".into(),
@@ -229,7 +229,7 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
             new: commit_id(new),
             carries: vec![],
         };
-        history.run_as_daemon(Command::ReportTrial { landing, outcome });
+        history.report(Report::Trial { landing, outcome });
         history.report_move(landing, MoveOutcome::Moved);
     }
     add_diverged_remote(history);
@@ -238,19 +238,19 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
 /// Adds to the test history a push that fails because the remote repository has other commits.
 /// Merging these commits conflicts at first; in the end, the trunk is pushed.
 fn add_diverged_remote(history: &mut HistoryBuilder) {
-    let pushed = |failure: Option<&str>| Command::ReportPushed {
+    let pushed = |failure: Option<&str>| Report::Pushed {
         project: project_named("shop"),
         remote: "origin".into(),
         commit: commit_id('6'),
         failure: failure.map(str::to_owned),
     };
-    history.run_as_daemon(pushed(Some("no route to host")));
+    history.report(pushed(Some("no route to host")));
     let found = DivergedRemote {
         remote: "origin".into(),
         tip: commit_id('7'),
         changed: vec!["queue/up".into()],
     };
-    history.run_as_daemon(Command::ReportDiverged {
+    history.report(Report::Diverged {
         project: project_named("shop"),
         commit: commit_id('6'),
         found,
@@ -264,7 +264,7 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
             .cloned()
     };
     let landing = find_join(history).expect("the join is queued");
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing: landing.id,
         outcome: TrialOutcome::Conflict {
             landing: landing.id,
@@ -277,14 +277,14 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
         first: false,
     });
     let landing = find_join(history).expect("the join is queued again").id;
-    history.run_as_daemon(Command::ReportTrial {
+    history.report(Report::Trial {
         landing,
         outcome: TrialOutcome::AlreadyOnTrunk {
             tip: commit_id('7'),
             landed_as: vec![],
         },
     });
-    history.run_as_daemon(pushed(None));
+    history.report(pushed(None));
     add_reset_trunk(history);
 }
 
@@ -303,7 +303,7 @@ fn add_reset_trunk(history: &mut HistoryBuilder) {
         missing: vec![missing],
         added: vec![],
     };
-    history.run_as_daemon(Command::ReportTrunk {
+    history.report(Report::TrunkCompared {
         project: project_named("shop"),
         seen,
     });

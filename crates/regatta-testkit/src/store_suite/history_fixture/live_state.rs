@@ -59,7 +59,7 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
         id: "q".into(),
         content: question,
     });
-    history.run_as_daemon(Command::ReportAgentEvent {
+    history.report(Report::AgentEvent {
         attempt: asking_grant.attempt,
         token: asking_grant.token,
         n: 1,
@@ -73,7 +73,7 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
     let broken_grant = history.poll("ann", true);
     let (attempt, token) = (broken_grant.attempt, broken_grant.token);
     let half_silence_ms = history.board.limits.silence_ms / 2;
-    history.run_as_daemon(Command::ReportSilent {
+    history.report(Report::Silent {
         attempt,
         token,
         since_ms: Some(half_silence_ms),
@@ -82,7 +82,7 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
         item: InboxItem::Attempt(attempt),
         ms: Some(60_000),
     });
-    history.run_as_daemon(Command::ReportSilent {
+    history.report(Report::Silent {
         attempt,
         token,
         since_ms: None,
@@ -91,7 +91,7 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
         reason: "not signed in".into(),
         class: Some(FailureClass::Auth),
     };
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: broken_grant.attempt,
         token: broken_grant.token,
         exit,
@@ -166,5 +166,5 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
     history.poll("bob", false);
     history.acquire("ann", "port://9090", 0);
     history.acquire("bob", "port://9090", 3_600_000);
-    history.run_as_daemon(Command::Tick);
+    history.report(Report::Tick);
 }

@@ -51,11 +51,7 @@ pub(super) fn add_missions(history: &mut HistoryBuilder) {
         disk_mb: Some(1),
         ..start_gates::StartFacts::default()
     });
-    history.run(
-        &Actor::Regatta,
-        None,
-        Command::PollSupervised { poll, facts },
-    );
+    history.report(Report::PollSupervised { poll, facts });
     history.run_as_ann(Command::DrainMission {
         mission: MissionId(1),
     });
@@ -90,7 +86,7 @@ pub(super) fn add_missions(history: &mut HistoryBuilder) {
         how: AssignMode::Queue,
     });
     let grant = history.poll("bob", true);
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Done {
@@ -179,16 +175,12 @@ fn add_isolation_breach(history: &mut HistoryBuilder) {
         by_hand: false,
     };
     let facts = Box::<start_gates::StartFacts>::default();
-    let outcome = history.run(
-        &Actor::Regatta,
-        None,
-        Command::PollSupervised { poll, facts },
-    );
+    let outcome = history.report(Report::PollSupervised { poll, facts });
     let CommandOutcome::Polled(Some(grant)) = outcome else {
         panic!("{outcome:?}")
     };
     let (attempt, token) = (grant.attempt, grant.token);
-    history.run_as_daemon(Command::ReportIsolationBreach {
+    history.report(Report::IsolationBreach {
         attempt,
         token,
         sign: IsolationBreach::NoWorkspace,
@@ -201,7 +193,7 @@ fn add_isolation_breach(history: &mut HistoryBuilder) {
         task: TaskId(grant.task.0 + 1),
         reason: "enough".into(),
     });
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt,
         token,
         exit: ProgramExit::Lost,

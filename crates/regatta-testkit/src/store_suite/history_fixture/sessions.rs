@@ -45,7 +45,7 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     let mut n = 0;
     let mut report_event = |history: &mut HistoryBuilder, grant: &PollGrant, event: AgentEvent| {
         n += 1;
-        history.run_as_daemon(Command::ReportAgentEvent {
+        history.report(Report::AgentEvent {
             attempt: grant.attempt,
             token: grant.token,
             n,
@@ -53,14 +53,14 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
         });
     };
     let (sandbox, warnings) = (Some("in a box".to_owned()), vec!["a small one".to_owned()]);
-    history.run_as_daemon(Command::ReportLaunched {
+    history.report(Report::Launched {
         attempt: grant.attempt,
         token: grant.token,
         sandbox,
         warnings,
     });
     let taken = history.board.attempts[&grant.attempt].ports.clone();
-    history.run_as_daemon(Command::ReportPortsTaken {
+    history.report(Report::PortsTaken {
         attempt: grant.attempt,
         token: grant.token,
         taken,
@@ -117,7 +117,7 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
         );
     }
     history.advance(61 * 60_000); // the requests are escalated, and one is snoozed
-    history.run_as_daemon(Command::Tick);
+    history.report(Report::Tick);
     history.run_as_ann(Command::Snooze {
         item: InboxItem::Approval(ApprovalId(1)),
         ms: Some(60_000),
@@ -154,15 +154,15 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
         reason: "a limit".into(),
         class: Some(class),
     };
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: failed(FailureClass::RateLimit),
     });
     history.advance(61_000);
-    history.run_as_daemon(Command::Tick);
-    // The session continues until its context is nearly full. The program then writes a summary,
-    // and a new session replaces this one.
+    history.report(Report::Tick);
+    // The program's session continues until its context is nearly full. It then writes a summary
+    // and is replaced by a new session.
     let grant = history.poll("bob", true);
     report_event(
         history,
@@ -204,7 +204,7 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
             detail: "so far".into(),
         },
     );
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: ProgramExit::Lost,
@@ -212,13 +212,13 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     // The new session ends because the provider is overloaded, and the task is tried again later.
     // After that, the task gets its own rule and its own budget.
     let grant = history.poll("bob", true);
-    history.run_as_daemon(Command::ReportExited {
+    history.report(Report::Exited {
         attempt: grant.attempt,
         token: grant.token,
         exit: failed(FailureClass::Overloaded),
     });
     history.advance(2_001);
-    history.run_as_daemon(Command::Tick);
+    history.report(Report::Tick);
     let subject = policy::RuleSubject {
         path: Some("/tmp/*".into()),
         ..policy::RuleSubject::default()
@@ -262,7 +262,7 @@ pub(super) fn add_assumption(history: &mut HistoryBuilder) {
         id: "tea".into(),
         content,
     });
-    history.run_as_daemon(Command::ReportAgentEvent {
+    history.report(Report::AgentEvent {
         attempt,
         token,
         n: 1,
