@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TaskId;
 use crate::refusal::Refusal;
 
+use super::Task;
+
 /// The status of a task, from the backlog to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -107,6 +109,11 @@ impl TaskStatus {
         )
     }
 
+    /// Returns whether the task ended without success.
+    pub fn is_unsuccessful(self) -> bool {
+        matches!(self, TaskStatus::Failed | TaskStatus::Cancelled)
+    }
+
     /// Returns whether a task with this status is kept in the live state in memory. Completed tasks
     /// are not kept. Failed and cancelled tasks are, because they can be retried.
     pub fn is_live(self) -> bool {
@@ -130,6 +137,14 @@ impl TaskStatus {
 impl fmt::Display for TaskStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl Task {
+    /// Sets the status. The caller has asked [`next_status`] whether the change is permitted, before
+    /// it recorded the event.
+    pub(crate) fn change_status(&mut self, to: TaskStatus) {
+        self.status = to;
     }
 }
 
