@@ -67,7 +67,9 @@ fn row(id: u64, subject: &str, word: &str, at: &str, text: &str) -> Value {
 }
 
 fn lane(name: &str, at: &str, task: &str, text: &str) -> Value {
+    let state: DisplayState = serde_json::from_value(json!(at)).expect("a state");
     json!({
+        "word": state.label(),
         "agent": name, "provider": "anthropic", "at": at, "text": text, "task": task, "subject": "login form",
         "since_wall": NOW_UNIX_MS - 30_000, "capacity": { "current": 1, "max": 1, "available": 0 }, "wanted": "", "running": "",
         "actions": [],

@@ -74,7 +74,7 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             spans.push(Span::raw(" "));
         }
         let text = if agent_lane.text.is_empty() {
-            agent_lane.at.label().to_owned()
+            safe_line(&agent_lane.word)
         } else {
             agent_lane.text.clone()
         };
