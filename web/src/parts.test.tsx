@@ -143,8 +143,8 @@ describe('helpers', () => {
   });
 
   it('a queue is shown in batches, and the landings that are left out are counted', () => {
-    const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
-    const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', cars: cars.map((n) => `L${n}`) });
+    const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', at: 'working', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
+    const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', at: 'working', cars: cars.map((n) => `L${n}`) });
     const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
     const visible = visibleBatches(train, 2);
     expect(visible.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);

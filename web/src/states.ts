@@ -1,17 +1,46 @@
 // Generated from regatta_core::display by `UPDATE_GOLDEN=1 cargo test -p xtask --test display_states`.
 
-export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'backlog' | 'offline' | 'landed';
+export type DisplayState = 'failed' | 'needs' | 'review' | 'landing' | 'working' | 'waiting' | 'idle' | 'backlog' | 'offline' | 'landed';
 
 /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */
 export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
   failed: { glyph: '✕', word: 'failed', rank: 0 },
   needs: { glyph: '!', word: 'needs you', rank: 1 },
-  waiting: { glyph: '‖', word: 'waiting', rank: 2 },
+  review: { glyph: '◇', word: 'review', rank: 2 },
   landing: { glyph: '⇢', word: 'landing', rank: 3 },
-  review: { glyph: '◇', word: 'review', rank: 4 },
-  working: { glyph: '▶', word: 'working', rank: 5 },
+  working: { glyph: '▶', word: 'working', rank: 4 },
+  waiting: { glyph: '‖', word: 'waiting', rank: 5 },
   idle: { glyph: '·', word: 'idle', rank: 6 },
   backlog: { glyph: '…', word: 'backlog', rank: 7 },
   offline: { glyph: '○', word: 'offline', rank: 8 },
   landed: { glyph: '✓', word: 'landed', rank: 9 },
+};
+
+export type MemberActivity = 'absent' | 'dead' | 'coming' | 'idle' | 'working' | 'waiting' | 'hung' | 'ending';
+
+/** How each activity of a team's member is shown. */
+export const MEMBER_ACTIVITIES: Record<MemberActivity, { at: DisplayState; word: string }> = {
+  absent: { at: 'offline', word: 'absent' },
+  dead: { at: 'failed', word: 'dead' },
+  coming: { at: 'working', word: 'starting' },
+  idle: { at: 'idle', word: 'idle' },
+  working: { at: 'working', word: 'working' },
+  waiting: { at: 'needs', word: 'needs you' },
+  hung: { at: 'failed', word: 'hung' },
+  ending: { at: 'working', word: 'stopping' },
+};
+
+export type MemberState = 'queued' | 'starting' | 'pending_bootstrap' | 'pending_permission' | 'alive' | 'failed_to_start' | 'skipped' | 'degraded' | 'stopped';
+
+/** How the state of a member in a launch of its team is shown. */
+export const MEMBER_STATES: Record<MemberState, { at: DisplayState; word: string }> = {
+  queued: { at: 'waiting', word: 'queued' },
+  starting: { at: 'working', word: 'starting' },
+  pending_bootstrap: { at: 'working', word: 'pending bootstrap' },
+  pending_permission: { at: 'needs', word: 'pending permission' },
+  alive: { at: 'landed', word: 'alive' },
+  failed_to_start: { at: 'failed', word: 'failed to start' },
+  skipped: { at: 'offline', word: 'skipped' },
+  degraded: { at: 'failed', word: 'degraded' },
+  stopped: { at: 'offline', word: 'stopped' },
 };

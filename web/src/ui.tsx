@@ -30,11 +30,12 @@ export function Age({ since }: { since: number }) {
   return <time title={new Date(since).toLocaleString()}>{age(clock.value - since)}</time>;
 }
 
-export function Mark({ at }: { at: DisplayState }) {
+/** A state with its glyph and colour. `word` is more specific than the state's own word. */
+export function Mark({ at, word }: { at: DisplayState; word?: string }) {
   const state = STATES[at];
   return (
     <span class={`mark at-${at}`}>
-      <i aria-hidden="true">{state.glyph}</i> {state.word}
+      <i aria-hidden="true">{state.glyph}</i> {word ? plain(word, 60) : state.word}
     </span>
   );
 }

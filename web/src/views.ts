@@ -2,7 +2,7 @@
 // these values and computes no state itself.
 
 export { type DisplayState, STATES } from './states';
-import type { DisplayState } from './states';
+import type { DisplayState, MemberActivity, MemberState } from './states';
 
 export interface Action {
   label: string;
@@ -70,6 +70,8 @@ export interface Lane {
   agent: string;
   provider: string;
   at: DisplayState;
+  /** The state in one word, which may be more specific than the word of `at`. */
+  word: string;
   text: string;
   task: string | null;
   subject: string;
@@ -108,6 +110,7 @@ export interface Landing {
   agent: string;
   position: number | null;
   state: string;
+  at: DisplayState;
   detail: string;
   commit: string | null;
   files: string[];
@@ -121,6 +124,7 @@ export interface Landing {
 export interface Batch {
   ride: 'moving' | 'passed' | 'testing' | 'searching' | 'queued' | 'behind' | 'held';
   state: string;
+  at: DisplayState;
   cars: string[];
   on?: string;
   failed?: string;
@@ -215,6 +219,8 @@ export interface TaskSummary {
   subject: string;
   word: string;
   at: DisplayState;
+  /** The position in lists, the most urgent first. */
+  rank: number;
   agent: string | null;
   text: string;
   since_wall: number;
@@ -329,7 +335,7 @@ export interface Identity {
 export interface Launch {
   id: string;
   lanes: { id: string; kind: string; owner: string; members: string[] }[];
-  members: { name: string; state: string; lane?: { id: string; kind: string }; asked: Identity; got: Identity; notes?: string[] }[];
+  members: { name: string; state: MemberState; lane?: { id: string; kind: string }; asked: Identity; got: Identity; notes?: string[] }[];
   begun_wall: number;
 }
 
@@ -337,7 +343,7 @@ export interface Team {
   summary: { said: string; degraded?: string; members: { name: string; lead?: boolean; lane?: string; provider: string; said: string }[] };
   desired: { name: string; lead: Identity & { name: string }; members: (Identity & { name: string })[] };
   resolved?: Launch;
-  live: { name: string; live: string; tasks?: string[] }[];
+  live: { name: string; live: MemberActivity; tasks?: string[] }[];
   history?: Launch[];
   actions: Action[];
   each: [string, Action[]][];
@@ -352,6 +358,7 @@ export interface Conversation {
   url?: string;
   task?: string;
   word: string;
+  at: DisplayState;
   turns: number;
   queued: number;
   last: string;

@@ -1,7 +1,52 @@
 //! The page's table of states is generated from the table in core, so that both show the same
 //! words and signs.
 
-use regatta_core::display::DisplayState;
+use regatta_core::display::{self, DisplayState, ItemDisplay};
+use regatta_core::launch::{MemberActivity, MemberState};
+
+/// Returns a table of the states of a team's members, and the type of its keys.
+fn member_table(kind: &str, table: &str, doc: &str, rows: &[(String, ItemDisplay)]) -> String {
+    let keys: Vec<String> = rows.iter().map(|(key, _)| format!("'{key}'")).collect();
+    let rows: String = rows
+        .iter()
+        .map(|(key, shown)| {
+            format!(
+                "  {key}: {{ at: '{}', word: '{}' }},\n",
+                shown.state.name(),
+                shown.label
+            )
+        })
+        .collect();
+    format!(
+        "\nexport type {kind} = {};\n\n\
+         /** {doc} */\n\
+         export const {table}: Record<{kind}, {{ at: DisplayState; word: string }}> = {{\n{rows}}};\n",
+        keys.join(" | ")
+    )
+}
+
+fn member_activities() -> String {
+    let row = |activity: MemberActivity| {
+        let key = serde_json::to_value(activity).expect("an activity has a name");
+        let key = key.as_str().expect("the name is a text").to_owned();
+        (key, display::member_display(activity))
+    };
+    let rows: Vec<_> = MemberActivity::ALL.into_iter().map(row).collect();
+    let doc = "How each activity of a team's member is shown.";
+    member_table("MemberActivity", "MEMBER_ACTIVITIES", doc, &rows)
+}
+
+fn member_states() -> String {
+    let row = |state: MemberState| {
+        (
+            state.name().to_owned(),
+            display::member_entry_display(state),
+        )
+    };
+    let rows: Vec<_> = MemberState::ALL.into_iter().map(row).collect();
+    let doc = "How the state of a member in a launch of its team is shown.";
+    member_table("MemberState", "MEMBER_STATES", doc, &rows)
+}
 
 /// Returns `web/src/states.ts`.
 fn states_file() -> String {
@@ -27,7 +72,8 @@ fn states_file() -> String {
          /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */\n\
          export const STATES: Record<DisplayState, {{ glyph: string; word: string; rank: number }}> = {{\n{rows}}};\n",
         names.join(" | ")
-    )
+    ) + &member_activities()
+        + &member_states()
 }
 
 #[test]

@@ -251,6 +251,295 @@ fn core_has_no_async_clock_randomness_files_processes_or_network() {
     assert!(!is_impure("/// ") && !is_impure("let stranded = task.operand;"));
 }
 
+/// Returns whether a line of core holds state outside the values that functions pass on: statics,
+/// cells, atomics, locks and thread-locals.
+fn holds_hidden_state(line: &str) -> bool {
+    let words = [
+        "static",
+        "thread_local",
+        "Cell",
+        "RefCell",
+        "UnsafeCell",
+        "OnceCell",
+        "OnceLock",
+        "LazyCell",
+        "LazyLock",
+        "Lazy",
+        "RwLock",
+        "Condvar",
+    ];
+    let line = line.replace("'static", "");
+    let is_atomic = |at: usize| {
+        let rest = &line[at + "Atomic".len()..];
+        rest.starts_with(|c: char| c.is_ascii_uppercase())
+    };
+    words.iter().any(|word| has_word(&line, word))
+        || line.contains("sync::atomic")
+        || line.contains("sync::Once")
+        || line.match_indices("Atomic").any(|(at, _)| is_atomic(at))
+}
+
+#[test]
+fn core_has_no_statics_cells_atomics_locks_or_thread_locals() {
+    let core = rust_sources(&["crates/regatta-core/src"]);
+    require_none(
+        &offenders(&core, |_, line| holds_hidden_state(line)),
+        "core keeps no state of its own; callers pass it in",
+    );
+    for bad in [
+        "static COUNT: u64 = 0;",
+        "pub(crate) static NAMES: [&'static str; 1] = [\"a\"];",
+        "thread_local! {",
+        "use std::cell::{Cell, RefCell};",
+        "last: std::cell::OnceCell<u64>,",
+        "use std::sync::atomic::Ordering;",
+        "count: AtomicU64,",
+        "rows: RwLock<u64>,",
+        "let names = LazyLock::new(|| 1);",
+        "first: std::sync::Once,",
+    ] {
+        assert!(holds_hidden_state(bad), "{bad}");
+    }
+    assert!(!holds_hidden_state("fn name(self) -> &'static str {"));
+    assert!(!holds_hidden_state("/// An Atomic change of a FolderCell"));
+}
+
+// The status of a task.
+
+/// Returns whether a line is an arm of a match, or part of a `matches!`, on a task's status.
+fn matches_a_status(path: &str, line: &str) -> bool {
+    let is_arm = |at: usize| {
+        let before = line[..at].trim_end();
+        let before = before.strip_suffix("task::").unwrap_or(before).trim_end();
+        let name = &line[at + "TaskStatus::".len()..];
+        let name_end = name
+            .find(|c: char| !c.is_alphanumeric())
+            .unwrap_or(name.len());
+        let after = name[name_end..].trim_start_matches([')', ' ']);
+        let is_alternative = |text: &str, next: &str| text.contains(next) && !text.contains("||");
+        let is_compared = before.ends_with("==") || before.ends_with("!=");
+        (!is_compared && after.starts_with("=>"))
+            || after.starts_with("| ")
+            || name[name_end..].starts_with(" if ")
+            || (before.ends_with('|') && is_alternative(before, "|") && !before.contains("filter("))
+    };
+    !path.starts_with("crates/regatta-core/")
+        && (line.contains("TaskStatus::*")
+            || (line.contains("matches!") && line.contains("TaskStatus::"))
+            || line.match_indices("TaskStatus::").any(|(at, _)| is_arm(at)))
+}
+
+/// Other crates ask core: `display::task_display`, `display::possible_actions`, or a predicate of
+/// `TaskStatus`. They may compare a status with `==` and name statuses in a filter.
+#[test]
+fn only_core_matches_on_the_status_of_a_task() {
+    require_none(
+        &offenders(&program_sources(), matches_a_status),
+        "what a status means is decided in core",
+    );
+    for bad in [
+        "        TaskStatus::Completed => {}",
+        "        | TaskStatus::Landing => \"in_progress\",",
+        "        TaskStatus::Failed | TaskStatus::Cancelled",
+        "    Some(task::TaskStatus::Failed | task::TaskStatus::Cancelled) => {",
+        "        TaskStatus::Completed if task.landed.is_some() => {",
+        "    let open = !matches!(task.status, TaskStatus::Landing);",
+        "    use TaskStatus::*;",
+    ] {
+        let planted = planted_source("crates/regatta-server/src/live/actions.rs", bad);
+        assert_eq!(offenders(&planted, matches_a_status).len(), 1, "{bad}");
+        let core = planted_source("crates/regatta-core/src/task.rs", bad);
+        assert!(offenders(&core, matches_a_status).is_empty());
+    }
+    for good in [
+        "    _ if task.status == TaskStatus::Validating => \"validating\".into(),",
+        "    task.status == TaskStatus::Landing && is_own",
+        "    (true, false) => task::TaskStatus::ALL",
+        "    .find(|task| task.status == TaskStatus::Failed)",
+        "    statuses: vec![TaskStatus::Completed, TaskStatus::Failed],",
+    ] {
+        let planted = planted_source("crates/regatta-server/src/live/actions.rs", good);
+        assert!(offenders(&planted, matches_a_status).is_empty(), "{good}");
+    }
+}
+
+// The store.
+
+/// The columns that a condition of SQL may name: keys, the columns of indexes, and the parameters
+/// of queries that are put together. A condition on anything else would be a rule of core, written
+/// where nobody tests it.
+const CONDITION_COLUMNS: [&str; 27] = [
+    "agent",
+    "attempt",
+    "channel",
+    "day",
+    "hook",
+    "id",
+    "key",
+    "label",
+    "live",
+    "message",
+    "mission",
+    "name",
+    "nth",
+    "parent",
+    "project",
+    "request",
+    "revision",
+    "root",
+    "scope",
+    "sender",
+    "status",
+    "task",
+    "team",
+    "{id}",
+    "{id_column}",
+    "{key}",
+    "{order}",
+];
+
+/// The functions that a condition may call: migrations look for the rows that they change.
+const CONDITION_FUNCTIONS: [&str; 1] = ["instr"];
+
+/// Returns the texts between quotation marks, without the line breaks that a backslash hides.
+fn string_literals(text: &str) -> Vec<String> {
+    let lines: Vec<String> = program_lines(text).into_iter().map(|line| line.1).collect();
+    let text = lines.join("\n");
+    let (mut literals, mut rest) = (Vec::new(), text.as_str());
+    while let Some(start) = rest.find('"') {
+        let is_char = rest[..start].ends_with('\'') || rest[..start].ends_with("'\\");
+        rest = &rest[start + 1..];
+        if is_char {
+            continue;
+        }
+        let (mut literal, mut is_escaped, mut end) = (String::new(), false, rest.len());
+        for (at, c) in rest.char_indices() {
+            match c {
+                '"' if !is_escaped => {
+                    end = at + 1;
+                    break;
+                }
+                '\\' if !is_escaped => is_escaped = true,
+                '\n' if is_escaped => is_escaped = false,
+                c => {
+                    literal.push(c);
+                    is_escaped = false;
+                }
+            }
+        }
+        literals.push(literal);
+        rest = &rest[end..];
+    }
+    literals
+}
+
+/// Returns the columns and functions on the left side of each comparison in the conditions of an
+/// SQL text.
+fn condition_operands(sql: &str) -> Vec<String> {
+    let mut spaced = String::new();
+    for c in sql.chars() {
+        match c {
+            '=' | '<' | '>' | '!' | '(' | ')' | ',' | ';' => spaced.extend([' ', c, ' ']),
+            c => spaced.push(c),
+        }
+    }
+    let words: Vec<&str> = spaced.split_whitespace().collect();
+    // A fragment of a condition, such as `live = 1`, has no keyword before it.
+    let mut is_condition = words.get(1).is_some_and(|word| *word == "=");
+    let mut operands = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        match *word {
+            "WHERE" | "AND" | "OR" | "ON" | "HAVING" | "WHEN" => is_condition = true,
+            "SELECT" | "SET" | "VALUES" | "LIMIT" | "BY" | "CREATE" | ";" => is_condition = false,
+            _ => {}
+        }
+        let is_comparison = matches!(
+            *word,
+            "=" | "<" | ">" | "!" | "IS" | "IN" | "LIKE" | "GLOB" | "MATCH" | "BETWEEN"
+        );
+        let Some(before) = at.checked_sub(1).map(|before| words[before]) else {
+            continue;
+        };
+        let is_second_sign = ["=", "<", ">", "!"].contains(&before);
+        if !is_condition || !is_comparison || is_second_sign {
+            continue;
+        }
+        let operand = match before {
+            ")" => {
+                let mut depth = 0;
+                let open = words[..at].iter().rposition(|word| {
+                    depth += i32::from(*word == ")") - i32::from(*word == "(");
+                    depth == 0
+                });
+                open.and_then(|open| open.checked_sub(1))
+                    .map_or(")", |name| words[name])
+            }
+            "NOT" => words.get(at.wrapping_sub(2)).copied().unwrap_or("NOT"),
+            column => column,
+        };
+        operands.push(operand.rsplit('.').next().unwrap_or(operand).to_owned());
+    }
+    operands
+}
+
+/// Returns whether a text is SQL, and not a message.
+fn is_sql(text: &str) -> bool {
+    let keywords = [
+        "SELECT ",
+        "WHERE ",
+        "DELETE FROM",
+        "UPDATE ",
+        " AND ",
+        "INDEX ",
+    ];
+    keywords.iter().any(|keyword| text.contains(keyword)) || text.starts_with("live = ")
+}
+
+fn forbidden_operands(source: &Source) -> Vec<String> {
+    string_literals(&source.text)
+        .iter()
+        .filter(|text| is_sql(text))
+        .flat_map(|text| condition_operands(text))
+        .filter(|operand| {
+            let operand = operand.as_str();
+            !CONDITION_COLUMNS.contains(&operand) && !CONDITION_FUNCTIONS.contains(&operand)
+        })
+        .map(|operand| format!("{}: {operand}", source.path))
+        .collect()
+}
+
+#[test]
+fn sql_contains_no_rule() {
+    let store = rust_sources(&["crates/regatta-store/src"]);
+    let found: Vec<String> = store.iter().flat_map(forbidden_operands).collect();
+    require_none(
+        &found,
+        "a condition of SQL names only keys and indexed columns",
+    );
+    let all: Vec<String> = store
+        .iter()
+        .flat_map(|source| string_literals(&source.text))
+        .filter(|text| is_sql(text))
+        .flat_map(|text| condition_operands(&text))
+        .collect();
+    assert!(
+        all.len() > 60,
+        "the test found only {} conditions",
+        all.len()
+    );
+    for bad in [
+        r#"let sql = "SELECT id FROM tasks WHERE priority < 2";"#,
+        r#"let sql = "SELECT id FROM tasks WHERE live = 1 AND json_extract(body, '$.tries') > 3";"#,
+        r#"let sql = "DELETE FROM tasks WHERE id = ?1 \
+            AND updated <= ?2";"#,
+        r#"sql += " AND body LIKE '%failed%'";"#,
+        r#"let sql = "UPDATE tasks SET live = 0 WHERE retries != 0";"#,
+    ] {
+        let planted = &planted_source("crates/regatta-store/src/history.rs", bad)[0];
+        assert_eq!(forbidden_operands(planted).len(), 1, "{bad}");
+    }
+}
+
 /// The names in one table of a manifest, such as `[dependencies]`.
 fn table_keys(manifest: &str, name: &str) -> BTreeMap<String, String> {
     let mut inside = false;
@@ -483,7 +772,12 @@ fn program_sources() -> Vec<Source> {
 
 /// A state machine: the file with its table of changes, the fields that only this file assigns, and
 /// the type of the state in literals of records.
-const STATE_MACHINES: [(&str, &[&str], &str); 4] = [
+const STATE_MACHINES: [(&str, &[&str], &str); 5] = [
+    (
+        "crates/regatta-core/src/task/status.rs",
+        &["task.status"],
+        "status: TaskStatus::",
+    ),
     (
         "crates/regatta-core/src/landing/state.rs",
         &["landing.state"],
@@ -510,15 +804,19 @@ const STATE_MACHINES: [(&str, &[&str], &str); 4] = [
     ),
 ];
 
-/// The lines that create a record in its first state.
-const FIRST_STATES: [&str; 3] = [
+/// The lines that create a record in its first state. Events about the assignment of a task also
+/// name the task's new status.
+const FIRST_STATES: [&str; 5] = [
+    "status: TaskStatus::Unassigned,",
+    "status: TaskStatus::Pending,",
     "state: LandingState::Queued,",
     "state: MemberState::Queued,",
     "state: TurnState::Queued,",
 ];
 
 fn assigns(line: &str, field: &str) -> bool {
-    let in_tuple = line.contains(&format!("({field}, ")) && line.contains(") = ");
+    let tuple_start = line.find(&format!("({field}, "));
+    let in_tuple = tuple_start.is_some_and(|at| line[at..].contains(") = "));
     in_tuple
         || [" = ", " |= "]
             .iter()
@@ -545,6 +843,9 @@ fn only_a_state_machine_writes_its_state() {
     );
     for bad in [
         "landing.state = LandingState::Queued;",
+        "task.status = TaskStatus::Completed;",
+        "self.change_task(id, now, rows, |task| task.status = *event.status());",
+        "status: TaskStatus::Completed,",
         "state: MemberState::Stopped,",
         "conversation.turns[index].state = TurnState::Working;",
         "(turn.state, turn.reason) = (TurnState::Done, None);",

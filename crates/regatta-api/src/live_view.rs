@@ -15,7 +15,7 @@ use regatta_core::ids::{
 use serde::{Deserialize, Serialize};
 
 pub use regatta_core::display::DisplayState;
-use regatta_core::display::FleetSummary;
+use regatta_core::display::{FleetSummary, MissionSummary};
 
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
@@ -151,7 +151,8 @@ pub enum FleetSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummaryView {
-    /// The counts of everything that the daemon manages, such as the number of working tasks.
+    /// The counts of everything that the daemon manages, such as the number of working tasks. The
+    /// counts below and `missions` are copied from the summary.
     pub summary: FleetSummary,
     pub sentence: Vec<SentencePart>,
     pub needs_you: usize,
@@ -196,13 +197,14 @@ pub struct MissionProgress {
     pub place: Option<usize>,
 }
 
-impl MissionProgress {
-    /// Returns the progress as a short text for people, such as "2 of 5 landed".
-    pub fn progress_text(&self) -> String {
-        match (self.place, self.tasks) {
-            (Some(place), _) => format!("queued for a lead, position {place}"),
-            (None, 0) => "no task yet".into(),
-            (None, tasks) => format!("{} of {tasks} landed", self.landed),
+impl From<&MissionSummary> for MissionProgress {
+    fn from(mission: &MissionSummary) -> MissionProgress {
+        MissionProgress {
+            id: mission.id,
+            title: mission.title.clone(),
+            landed: mission.landed,
+            tasks: mission.tasks,
+            place: mission.queue_position,
         }
     }
 }
@@ -227,6 +229,9 @@ pub struct AgentLaneView {
     /// The agent's provider, or its runtime if no provider is named.
     pub provider: String,
     pub at: DisplayState,
+    /// The state in one word for people. `text` has its details.
+    #[serde(default)]
+    pub word: String,
     /// The agent's state, in a few words for people.
     pub text: String,
     pub task: Option<TaskId>,
@@ -340,6 +345,9 @@ pub struct TaskRowView {
     pub subject: String,
     pub word: String,
     pub at: DisplayState,
+    /// The position of the task in lists, the most urgent first.
+    #[serde(default)]
+    pub rank: usize,
     pub agent: Option<AgentName>,
     /// The reason why the task waits, or the present activity of its agent.
     pub text: String,

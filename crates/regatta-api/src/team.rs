@@ -99,7 +99,7 @@ impl TeamView {
                 });
                 MemberLiveView {
                     name: member.name.clone(),
-                    live: launch::activity(board, member, silent_ms),
+                    live: launch::activity(board, member),
                     session,
                     tasks: attempts.map(|attempt| attempt.task).collect(),
                     silent_ms,

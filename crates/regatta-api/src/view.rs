@@ -15,16 +15,17 @@ mod queue; // the landing queue and its batches
 mod replay; // replays of missions
 mod why; // why something waits, and its history
 
+use std::sync::Arc;
+
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
-use regatta_core::display::{self, DisplayState, FleetSummary};
+use regatta_core::display::{self, AgentAvailability, AgentDisplay, DisplayState, FleetSummary};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{
     AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId,
 };
-use regatta_core::launch::MemberActivity;
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope_escape::{self, ScopeEscape};
@@ -130,11 +131,19 @@ pub struct TaskView {
     pub word: String,
     /// The state of the task for programs. `word` is the status as a word for people.
     pub at: DisplayState,
+    /// The position of the task in lists, the most urgent first. Tasks of the same urgency have the
+    /// same position.
+    #[serde(default)]
+    pub rank: usize,
     pub waits: Vec<WaitReason>,
     /// The present activity of the program of the task's running attempt, in words; empty if
     /// Regatta does not run that program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
+    /// The time when the suspiciously long silence of the task's program began, in milliseconds
+    /// since 1970; empty if the program is not silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_wall: Option<u64>,
     /// The request of the task's agent that nobody has answered yet. The agent waits for the
     /// answer, or continues without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,15 +178,17 @@ impl TaskView {
     /// fields that are only set when one task is shown.
     pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
-        let shown = display::task_display(board, task, None);
+        let shown = display::task_display(board, task);
         TaskView {
             task: task.clone(),
             word: shown.label.into(),
             at: shown.state,
+            rank: display::task_rank(board, task),
             waits: schedule::wait_reasons(board, task, now),
             live: attempt
                 .filter(|attempt| attempt.supervised || attempt.by_hand)
                 .map(|attempt| display::program_activity(board, attempt)),
+            quiet_wall: attempt.and_then(|attempt| attempt.quiet_since_unix_ms),
             asks: attempt
                 .and_then(|attempt| approval::open_request_of(board, attempt))
                 .or_else(|| approval::open_question(board, task.id))
@@ -230,28 +241,8 @@ impl TaskView {
         self
     }
 
-    /// Adds the time when the task's program last wrote something. If the program has written
-    /// nothing for a third of `silence_ms`, the text about its activity says `silent`; after the
-    /// whole of `silence_ms`, the text says `hung`.
-    pub fn with_last_output(
-        mut self,
-        heard_wall: Option<u64>,
-        silence_ms: u64,
-        now: Now,
-    ) -> TaskView {
-        let age = heard_wall.map(|heard_wall| now.unix_ms.saturating_sub(heard_wall));
-        if self.live.as_deref() == Some(display::IN_TURN_TEXT)
-            && let Some(age) = age
-        {
-            let word = if age >= silence_ms { "hung" } else { "silent" };
-            if age >= silence_ms / 3 {
-                self.live = Some(word.to_owned());
-            }
-            if age >= silence_ms && self.task.session_of().is_some() {
-                let hung = display::member_display(MemberActivity::Hung);
-                (self.word, self.at) = (hung.label.to_owned(), hung.state);
-            }
-        }
+    /// Adds the time when the task's program last wrote something, if Regatta runs that program.
+    pub fn with_last_output(mut self, heard_wall: Option<u64>) -> TaskView {
         self.heard_wall = heard_wall.filter(|_| self.live.is_some());
         self
     }
@@ -332,12 +323,16 @@ pub struct AgentView {
     #[serde(flatten, deserialize_with = "crate::json::read_flattened")]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// The agent's state, one of: idle, busy, parked, offline. A parked agent gets no work, for
-    /// example because its provider's limit is used up. An offline agent stays offline until the
-    /// agent or its runner registers again.
+    /// Whether the agent could take work. `at` is the state that all views show.
+    pub availability: AgentAvailability,
+    /// The same as `availability`.
     pub state: String,
-    /// The state of the agent for programs. `state` is the same state as a word for people.
+    /// The state of the agent for programs. `word` is the same state as a word for people, and
+    /// `text` describes it in a few words.
     pub at: DisplayState,
+    pub word: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
     pub tasks: Vec<TaskId>,
     /// The reason why the agent gets no work at present; empty if it gets work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -362,8 +357,23 @@ pub struct AgentProblem {
 }
 
 impl AgentView {
-    /// Builds the view of an agent from the board (the current state of everything).
+    /// Builds the views of all agents from the board (the current state of everything).
+    pub fn list(board: &Board, now: Now) -> Vec<AgentView> {
+        let mut displays = display::agent_displays(board, now);
+        let view = |agent: &Arc<Agent>| {
+            let shown = displays.remove(&agent.name)?;
+            Some(AgentView::from_display(board, agent, shown, now))
+        };
+        board.agents.values().filter_map(view).collect()
+    }
+
+    /// Builds the view of a registered agent from the board (the current state of everything).
     pub fn new(board: &Board, agent: &Agent, now: Now) -> AgentView {
+        let shown = display::agent_display(board, &agent.name, now).unwrap_or_default();
+        AgentView::from_display(board, agent, shown, now)
+    }
+
+    fn from_display(board: &Board, agent: &Agent, shown: AgentDisplay, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board
             .attempts
@@ -374,7 +384,7 @@ impl AgentView {
         let parked = provider_outage::find_parked(board, agent)
             .map(|provider_outage| provider_outage::describe(provider_outage, now));
         let offline = display::offline_reason(board, agent);
-        let shown = display::availability_display(board, agent);
+        let availability = display::agent_availability(board, agent);
         let agent = Agent {
             offline,
             ..agent.clone()
@@ -382,8 +392,11 @@ impl AgentView {
         AgentView {
             agent,
             capacity,
-            state: shown.label.into(),
+            availability,
+            state: availability.name().into(),
             at: shown.state,
+            word: shown.label.into(),
+            text: shown.text,
             tasks,
             parked,
             heard_wall: None,
@@ -471,14 +484,13 @@ pub struct DiffView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
-    /// The counts of everything that the daemon manages, such as the number of working tasks.
+    /// The counts of everything that the daemon manages, such as the number of working tasks. The
+    /// counts below, `missions` and `progress` are copied from the summary.
     pub summary: FleetSummary,
     pub working: usize,
     pub waiting: usize,
     pub landing: usize,
     pub needs_you: usize,
-    /// Number of completed tasks. A task is completed when its change has landed or its report was
-    /// delivered.
     pub completed: u64,
     pub failed: u64,
     pub projects: Vec<ProjectView>,

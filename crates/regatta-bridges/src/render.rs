@@ -7,10 +7,9 @@ use std::fmt::Write;
 use regatta_core::agent_protocol::{AgentEvent, PlanEntry, RequestContent, ToolStatus};
 use regatta_core::board::Board;
 use regatta_core::conversation::{
-    self, ChangeDestination, Conversation, ConversationTurn, NoteTone, PostContent, ThreadPost,
-    TurnState,
+    ChangeDestination, Conversation, ConversationTurn, NoteTone, PostContent, ThreadPost, TurnState,
 };
-use regatta_core::task::TaskStatus;
+use regatta_core::display::{self, DisplayState};
 
 use crate::service::{CardButton, CardTone, PostCard};
 
@@ -205,27 +204,13 @@ fn working_card(
         (None, None) => vec![],
     };
     let mut text = String::new();
-    let activity = match (task, attempt) {
-        (_, Some(_)) if conversation::pending_approval(board, conversation).is_some() => {
-            "waiting for your answer".to_owned()
-        }
-        (Some(task), Some(_)) if task.status == TaskStatus::Validating => {
-            "checking the work".to_owned()
-        }
-        (Some(task), Some(_)) if !task.progress.is_empty() => one_line(&task.progress, 200),
-        (_, Some(_)) => "working".to_owned(),
-        (Some(task), None) => {
-            let now = regatta_core::ids::Now {
-                fleet_ms: board.fleet_ms,
-                unix_ms: 0,
-            };
-            let reasons = regatta_core::schedule::wait_reasons(board, task, now);
-            reasons.first().map_or_else(
-                || "about to start".into(),
-                |reason| format!("waiting: {}", reason.text),
-            )
-        }
-        (None, None) => "about to start".to_owned(),
+    let now = regatta_core::ids::Now {
+        fleet_ms: board.fleet_ms,
+        unix_ms: 0,
+    };
+    let activity = match task {
+        Some(task) => one_line(&display::activity_text(board, task, now), 200),
+        None => display::conversation_display(conversation).label.to_owned(),
     };
     if let Some(progress) = progress {
         let shown_tools = progress.recent_tools.len();
@@ -310,7 +295,9 @@ fn ended_card(
             let is_in_review = conversation
                 .task
                 .and_then(|id| board.tasks.get(&id))
-                .is_some_and(|task| task.status == TaskStatus::InReview);
+                .is_some_and(|task| {
+                    display::task_display(board, task).state == DisplayState::Review
+                });
             let is_last_with_work = conversation
                 .turns
                 .iter()

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, Now};
+use crate::ids::{AgentName, Now, TaskId};
 use crate::provider_name;
 use crate::refusal::Refusal;
 
@@ -245,6 +245,10 @@ pub struct Agent {
     /// available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<String>,
+    /// The task at which the agent's last attempt failed for good. Empty after the agent has
+    /// started another attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_failed: Option<TaskId>,
 }
 
 impl Agent {
@@ -369,6 +373,7 @@ pub fn register(
             .map_or(now.unix_ms, |agent| agent.created_unix_ms),
         updated_unix_ms: now.unix_ms,
         offline: None,
+        last_failed: known.as_ref().and_then(|agent| agent.last_failed),
     };
     let name = agent.name.clone();
     let is_unchanged = known.is_some_and(|known| {
@@ -412,6 +417,7 @@ pub(crate) fn derive(
         updated_unix_ms: known
             .as_ref()
             .map_or(now.unix_ms, |agent| agent.updated_unix_ms),
+        last_failed: known.as_ref().and_then(|agent| agent.last_failed),
         ..base
     };
     if known.as_deref() != Some(&agent) {

@@ -335,6 +335,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// Returns whether the attempt's program has written nothing for suspiciously long although it
+    /// is in a turn. The silence is recorded on the board, so that all views agree on it.
+    pub fn is_hung(&self) -> bool {
+        self.quiet_since_unix_ms.is_some()
+    }
+
     /// Returns the attempt's id with the agent or person who works on it, such as `A5 by claude-1`.
     pub fn label(&self) -> String {
         if self.by_hand {

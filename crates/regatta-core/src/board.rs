@@ -309,6 +309,11 @@ impl Board {
         Some(status.unwrap_or(TaskStatus::Completed))
     }
 
+    /// Returns the number of failed and cancelled tasks.
+    pub fn unsuccessful_count(&self) -> usize {
+        self.ended_statuses.len()
+    }
+
     /// Returns the claims that an owner holds, oldest first.
     pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
         self.claims_by_owner

@@ -8,6 +8,7 @@
 //! Not here: the reasons why a task waits (see [`wait_reasons`](crate::schedule::wait_reasons)) and
 //! the inbox.
 
+mod actions; // the actions on a task
 mod agents; // the state of each agent
 mod summary; // the counts of a fleet
 
@@ -17,18 +18,26 @@ use crate::agent_protocol::RequestContent;
 use crate::approval::{self, Approval};
 use crate::attempt::{Attempt, AttemptPhase};
 use crate::board::Board;
-use crate::landing::batches::LandingProgress;
-use crate::launch::{self, MemberActivity};
-use crate::schedule::WaitKind;
+use crate::conversation::{Conversation, TurnState};
+use crate::ids::Now;
+use crate::landing::batches::{self, LandingProgress};
+use crate::landing::{Landing, LandingEnd};
+use crate::launch::{self, MemberActivity, MemberState};
+use crate::schedule::{self, WaitKind};
 use crate::task::{Task, TaskStatus};
 use crate::task_timeline::Activity;
 
+pub use actions::{TaskAction, possible_actions};
 pub use agents::{
-    AgentDisplay, agent_displays, availability_display, offline_reason, provider_or_runtime,
+    AgentAvailability, AgentDisplay, agent_availability, agent_display, agent_displays,
+    offline_reason, provider_or_runtime,
 };
-pub use summary::{FleetSummary, MissionSummary, fleet_summary, state_counts};
+pub use summary::{
+    EndedCounts, FleetSummary, MissionSummary, TaskCounts, fleet_summary, mission_state_counts,
+    state_counts,
+};
 
-/// The state of a task, an agent, a team's member or a landing as people see it. The variants are
+/// The state of a task, an agent, a team's member, a landing or a conversation as people see it. The variants are
 /// in the order of urgency, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -38,14 +47,14 @@ pub enum DisplayState {
     Failed,
     /// The item needs a person.
     Needs,
-    /// The item waits for something that happens without a person, such as the end of another task.
-    Waiting,
-    /// The task's change is in the merge queue.
-    Landing,
     /// The task's finished work waits for a review.
     Review,
+    /// The task's change is in the merge queue.
+    Landing,
     /// An agent works on the task, or the task's work is being checked.
     Working,
+    /// The item waits for something that happens without a person, such as the end of another task.
+    Waiting,
     /// An agent or a session without work.
     Idle,
     /// A task that is kept for later, so Regatta does not start it.
@@ -72,10 +81,10 @@ impl DisplayState {
     pub const ALL: [DisplayState; 10] = [
         DisplayState::Failed,
         DisplayState::Needs,
-        DisplayState::Waiting,
-        DisplayState::Landing,
         DisplayState::Review,
+        DisplayState::Landing,
         DisplayState::Working,
+        DisplayState::Waiting,
         DisplayState::Idle,
         DisplayState::Backlog,
         DisplayState::Offline,
@@ -188,9 +197,8 @@ pub fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approva
     }
 }
 
-/// Returns the state in which people see a task. `silent_ms` is the time since the last output of
-/// the task's program, if this time is known.
-pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemDisplay {
+/// Returns the state in which people see a task.
+pub fn task_display(board: &Board, task: &Task) -> ItemDisplay {
     if task.status.is_terminal() {
         return status_display(task);
     }
@@ -198,9 +206,22 @@ pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemD
         return DisplayState::Needs.into();
     }
     // The task of a team member's session is shown with the state of that member.
-    match launch::activity_of_task(board, task, silent_ms) {
+    match launch::activity_of_task(board, task) {
         Some(activity) => member_display(activity),
         None => status_display(task),
+    }
+}
+
+/// Returns the position of a task in lists, the most urgent first. A failed task about which a
+/// person has decided is over, so it has the position of a landed task.
+pub fn task_rank(board: &Board, task: &Task) -> usize {
+    match task_display(board, task).state {
+        DisplayState::Failed
+            if task.status.is_terminal() && !board.failed.contains_key(&task.id) =>
+        {
+            DisplayState::Landed.rank()
+        }
+        state => state.rank(),
     }
 }
 
@@ -251,6 +272,64 @@ pub fn member_display(activity: MemberActivity) -> ItemDisplay {
     ItemDisplay::new(state, activity.label())
 }
 
+/// Returns the state in which people see a member's entry in a launch of its team, which says how
+/// far the start of the member got.
+pub fn member_entry_display(entry: MemberState) -> ItemDisplay {
+    let (state, label) = match entry {
+        MemberState::Queued => (DisplayState::Waiting, "queued"),
+        MemberState::Starting => (DisplayState::Working, "starting"),
+        MemberState::PendingBootstrap => (DisplayState::Working, "pending bootstrap"),
+        MemberState::PendingPermission => (DisplayState::Needs, "pending permission"),
+        MemberState::Alive => (DisplayState::Landed, "alive"),
+        MemberState::FailedToStart => (DisplayState::Failed, "failed to start"),
+        MemberState::Skipped => (DisplayState::Offline, "skipped"),
+        MemberState::Degraded => (DisplayState::Failed, "degraded"),
+        MemberState::Stopped => (DisplayState::Offline, "stopped"),
+    };
+    ItemDisplay::new(state, label)
+}
+
+/// Returns the state in which people see a conversation.
+pub fn conversation_display(conversation: &Conversation) -> ItemDisplay {
+    let is_working = || {
+        conversation
+            .turns
+            .iter()
+            .any(|turn| turn.state == TurnState::Working)
+    };
+    let (state, label) = if conversation.closed {
+        (DisplayState::Offline, "closed")
+    } else if is_working() {
+        (DisplayState::Working, "working")
+    } else if !conversation.held.is_empty() {
+        (DisplayState::Waiting, "held")
+    } else if conversation.expired {
+        (DisplayState::Idle, "resting")
+    } else {
+        (DisplayState::Idle, "idle")
+    };
+    ItemDisplay::new(state, label)
+}
+
+/// Returns the state in which people see a landing that has left the queue.
+pub fn ended_landing_display(end: &LandingEnd) -> ItemDisplay {
+    match end {
+        LandingEnd::Landed { .. } => ItemDisplay::new(DisplayState::Landed, "landed"),
+        LandingEnd::Removed { .. } => ItemDisplay::new(DisplayState::Failed, "out"),
+    }
+}
+
+/// Returns the state in which people see a landing, which may still be in the queue.
+pub fn landing_display_in_queue(board: &Board, landing: &Landing, now: Now) -> ItemDisplay {
+    if let Some(end) = &landing.end {
+        return ended_landing_display(end);
+    }
+    let batch = batches::batches_of(board, &landing.project, now)
+        .into_iter()
+        .find(|batch| batch.landings.contains(&landing.id));
+    landing_display(batch.map_or(LandingProgress::Queued, |batch| batch.progress))
+}
+
 /// Returns the state in which people see a landing in the queue.
 pub fn landing_display(progress: LandingProgress) -> ItemDisplay {
     match progress {
@@ -265,8 +344,30 @@ pub fn landing_display(progress: LandingProgress) -> ItemDisplay {
     }
 }
 
+/// Describes what happens with a task now, in a few words: the activity of its program, the agent's
+/// own report of its progress, or the reason why the task waits.
+pub fn activity_text(board: &Board, task: &Task, now: Now) -> String {
+    let Some(attempt) = task.attempt.and_then(|id| board.attempts.get(&id)) else {
+        let reason = schedule::wait_reasons(board, task, now).into_iter().next();
+        let shown = task_display(board, task);
+        return match reason {
+            Some(reason) => format!("{}: {}", shown.label, reason.text),
+            None => shown.label.to_owned(),
+        };
+    };
+    let activity = program_activity(board, attempt);
+    let is_in_turn = activity == IN_TURN_TEXT;
+    match task.progress.lines().next().filter(|_| is_in_turn) {
+        Some(line) => line.to_owned(),
+        None => activity,
+    }
+}
+
 /// The text for a program that is in a turn (it works on a prompt).
 pub const IN_TURN_TEXT: &str = "working";
+
+/// The text for a program that is in a turn, but has written nothing for suspiciously long.
+pub const HUNG_TEXT: &str = "hung";
 
 /// The text for the program of a task that a person has taken over.
 pub const TAKEN_OVER_TEXT: &str = "a person works on it";
@@ -296,6 +397,7 @@ pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
         (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
         (None, true) if session.closing => "ending".into(),
         (None, true) if !session.in_turn => "idle".into(),
+        _ if attempt.is_hung() => HUNG_TEXT.into(),
         _ => IN_TURN_TEXT.into(),
     }
 }

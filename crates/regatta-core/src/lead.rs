@@ -443,15 +443,14 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
 /// Describes a mission's progress in a sentence: how many of its tasks have ended, are being worked
 /// on, wait and so on.
 pub fn summary(board: &Board, mission: &Mission) -> String {
-    let open = open_children(board, mission.id);
-    let count = |states: &[DisplayState]| {
-        open.iter()
-            .filter(|task| states.contains(&display::task_display(board, task, None).state))
-            .count()
+    let counts = display::mission_state_counts(board, mission.id);
+    let count = |states: &[DisplayState]| -> usize {
+        states.iter().filter_map(|state| counts.get(state)).sum()
     };
+    let open: usize = counts.values().sum();
     let children = mission.lead.as_ref().map_or(0, |lead| lead.children) as usize;
     let parts = [
-        (children.saturating_sub(open.len()), "ended"),
+        (children.saturating_sub(open), "ended"),
         (count(&[DisplayState::Working]), "working"),
         (count(&[DisplayState::Landing]), "landing"),
         (count(&[DisplayState::Waiting]), "waiting"),

@@ -25,7 +25,8 @@ pub struct MachineLimits {
     pub lead_timeout_ms: u64,
     /// Time within which a started program must open its session.
     pub startup_ms: u64,
-    /// Time without any output after which a program counts as hung and is stopped.
+    /// Time without any output after which a program is stopped. After half of this time, the
+    /// program is shown as hung.
     pub silence_ms: u64,
     /// Time after which an unanswered question or permission request is announced again, more
     /// loudly.

@@ -137,7 +137,7 @@ struct EndedTask {
 
 impl EndedTask {
     fn is_dropped(&self) -> bool {
-        matches!(self.status, TaskStatus::Failed | TaskStatus::Cancelled)
+        self.status.is_unsuccessful()
     }
 
     fn from_task(task: &Task) -> EndedTask {

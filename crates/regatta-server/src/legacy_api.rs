@@ -121,15 +121,12 @@ fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
 /// Converts the view of an agent to the format of older clients.
 fn agent_json(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
-    // An agent that is not offline is idle if it has no task and busy otherwise. Its limit of tasks
-    // does not matter.
-    let status = match (
-        view["offline"].is_string(),
-        view["capacity"]["current"] == 0,
-    ) {
-        (true, _) => "offline",
-        (false, true) => "idle",
-        (false, false) => "busy",
+    // Older clients know no parked agents, so a parked agent is idle or busy for them.
+    let status = match view["availability"].as_str() {
+        Some("parked") if view["capacity"]["current"] == 0 => "idle",
+        Some("parked") => "busy",
+        Some(availability) => availability,
+        None => "offline",
     };
     json!({
         "id": view["name"],

@@ -13,6 +13,7 @@ mod authenticated; // an authenticated request
 mod cost_index; // cost, computed from the event log
 mod event_fanout; // fan-out of events to many readers
 mod event_stream; // the stream of events
+mod fleet_summary; // the counts of a fleet
 mod git; // a vault over HTTP, for runners
 mod health; // health checks and metrics
 mod legacy_api; // the API of older clients
@@ -180,6 +181,7 @@ pub(crate) struct ServerState {
     /// number of simultaneous processes.
     pub(crate) git_permits: Arc<Semaphore>,
     pub(crate) live_caches: live::LiveCaches,
+    pub(crate) ended_counts: fleet_summary::EndedCountsCache,
     /// Reads from the event log how long each task has waited, and the reasons. Events stay in
     /// memory after they were read.
     pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
@@ -221,6 +223,7 @@ pub async fn serve(
         git_server: config.git_server,
         git_permits: Arc::new(Semaphore::new(git::MAX_GIT_PROCESSES)),
         live_caches: live::LiveCaches::default(),
+        ended_counts: fleet_summary::EndedCountsCache::default(),
         timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),
         cost_index: cost_index::CostIndex::default(),
         recovery_notice: config.recovery_notice,

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use regatta_api::view::AgentView;
 use regatta_core::board::Board;
+use regatta_core::display;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::landing;
 use regatta_core::task::TaskStatus;
@@ -168,7 +168,7 @@ fn count_each<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
 pub(crate) fn metrics_text(shared: &ServerState) -> String {
     let (board, metrics) = (shared.engine.board(), &shared.metrics);
     let mut page = MetricsText::default();
-    add_board_metrics(&mut page, &board, shared);
+    add_board_metrics(&mut page, &board);
     let writer = shared.engine.metrics();
     page.histogram(
         "regatta_commit_seconds",
@@ -297,7 +297,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
 
 /// Adds the metrics that are read from the board (the daemon's state in memory), such as the number
 /// of tasks in each state.
-fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState) {
+fn add_board_metrics(page: &mut MetricsText, board: &Board) {
     page.header("regatta_build_info", "gauge", "Version of the program");
     page.value(
         "regatta_build_info",
@@ -357,12 +357,11 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
         "project",
         queues,
     );
-    let now = shared.engine.now();
     let agents = count_each(
         board
             .agents
             .values()
-            .map(|agent| AgentView::new(board, agent, now).state),
+            .map(|agent| display::agent_availability(board, agent).name().to_owned()),
     );
     page.per_label("regatta_agents", "gauge", "Agents", "state", agents);
     page.single(

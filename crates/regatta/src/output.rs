@@ -252,11 +252,16 @@ impl Output {
 
     /// Returns the symbol for a state, such as `✓`.
     pub(crate) fn state_glyph(&self, state: DisplayState) -> &'static str {
-        if self.is_unicode {
-            state.glyph()
-        } else {
-            state.ascii_glyph()
-        }
+        state_glyph(state, self.is_unicode)
+    }
+}
+
+/// Returns the symbol for a state, for a terminal with or without Unicode.
+pub(crate) fn state_glyph(state: DisplayState, is_unicode: bool) -> &'static str {
+    if is_unicode {
+        state.glyph()
+    } else {
+        state.ascii_glyph()
     }
 }
 

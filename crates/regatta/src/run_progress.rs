@@ -544,15 +544,8 @@ impl LiveTable<'_> {
         if !self.is_live {
             return;
         }
-        let urgency = |task: &TaskView| match task.at {
-            DisplayState::Needs => 0,
-            DisplayState::Working => 1,
-            DisplayState::Landing | DisplayState::Review => 2,
-            DisplayState::Waiting => 3,
-            _ => 4,
-        };
         let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
-        tasks.sort_by_key(|task| urgency(task));
+        tasks.sort_by_key(|task| task.rank);
         let room =
             output::window_height().map_or(MAX_ROWS, |n| n.saturating_sub(4).clamp(1, MAX_ROWS));
         let rows: Vec<Vec<String>> = tasks
@@ -587,7 +580,7 @@ impl LiveTable<'_> {
             .as_ref()
             .or(task.assignee.as_ref())
             .map_or("-".into(), ToString::to_string);
-        let running = matches!(task.status, TaskStatus::InProgress | TaskStatus::Validating);
+        let running = task.status.is_running();
         let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         let began = self
             .attempt_starts_unix_ms

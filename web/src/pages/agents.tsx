@@ -53,7 +53,7 @@ function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
         </a>
       </td>
       <td class={`mark at-${lane.at}`}>
-        <i aria-hidden="true">{STATES[lane.at].glyph}</i> {STATES[lane.at].word}
+        <i aria-hidden="true">{STATES[lane.at].glyph}</i> {plain(lane.word || STATES[lane.at].word, 40)}
       </td>
       <td class="dim" title={plain(lane.text || lane.subject, 400)}>
         {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject, 120)}
@@ -122,9 +122,9 @@ function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) 
   const rows = topic('tasks')
     .all<TaskSummary>()
     .filter((row) => row.agent === lane.agent)
-    .sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(b.id, a.id));
+    .sort((a, b) => a.rank - b.rank || byName(b.id, a.id));
   const facts: [string, ComponentChildren][] = [
-    ['State', <Mark at={lane.at} />],
+    ['State', <Mark at={lane.at} word={lane.word} />],
     ['For', <Age since={lane.since_wall} />],
     [
       'Activity',

@@ -15,6 +15,7 @@ import { Setup } from './setup';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
+import { STATES } from '../states';
 import { pending } from '../ui';
 import type { TaskPage } from '../views';
 import { ConfirmDialog } from '../confirm-dialog';
@@ -34,7 +35,7 @@ async function until(holds: () => boolean): Promise<void> {
   expect(holds()).toBe(true);
 }
 
-const ROW = { id: 'T1', project: 'shop', mission: 'M1', subject: 'First <b>', word: 'working', at: 'working', agent: 'ann', text: 'editing', since_wall: 1, blocked_by: [], wave: 0, priority: 2 };
+const ROW = { id: 'T1', project: 'shop', mission: 'M1', subject: 'First <b>', word: 'working', at: 'working', rank: 4, agent: 'ann', text: 'editing', since_wall: 1, blocked_by: [], wave: 0, priority: 2 };
 
 describe('replay', () => {
   it('shows a mission at the revision in the address, and fetches another revision', async () => {
@@ -186,7 +187,7 @@ describe('tasks', () => {
   const fill = (count: number) => {
     const tasks = topic('tasks');
     tasks.entities.clear();
-    for (let index = 1; index <= count; index += 1) tasks.entities.set(`task/T${index}`, signal({ ...ROW, id: `T${index}`, subject: `Work ${index}`, at: index % 2 ? 'working' : 'waiting', word: index % 2 ? 'working' : 'waiting', micro_usd: index === 3 ? undefined : (index * 7) % 10 }));
+    for (let index = 1; index <= count; index += 1) tasks.entities.set(`task/T${index}`, signal({ ...ROW, id: `T${index}`, subject: `Work ${index}`, at: index % 2 ? 'working' : 'waiting', rank: STATES[index % 2 ? 'working' : 'waiting'].rank, word: index % 2 ? 'working' : 'waiting', micro_usd: index === 3 ? undefined : (index * 7) % 10 }));
     tasks.keys.value = [...tasks.entities.keys()];
     tasks.known.value = true;
     tasks.changed.value += 1;
@@ -202,7 +203,7 @@ describe('tasks', () => {
     expect(box.querySelector('th[aria-sort=descending]')?.textContent).toContain('Cost');
     [...box.querySelectorAll('th button')].find((element) => element.textContent?.includes('Cost'))?.dispatchEvent(new MouseEvent('click'));
     expect(location.search).toBe('');
-    await until(() => ids(box)[0] === 'T2');
+    await until(() => ids(box)[0] === 'T1');
     visit('/tasks?sort=cost');
     await until(() => ids(box).join() === 'T2,T1,T4,T3');
     const before = history.length;
@@ -313,14 +314,14 @@ describe('all agents', () => {
 describe('a team', () => {
   it('shows each state as glyph, word and colour, and links to its members', () => {
     const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
-    const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'idle' }, { name: 'bob', live: 'absent' }], actions: [], each: [] };
+    const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'hung' }, { name: 'bob', live: 'coming' }], actions: [], each: [] };
     topic('teams').entities.set('team/harbour', signal(team));
     topic('teams').keys.value = ['team/harbour'];
     const box = document.createElement('div');
     render(<Team />, box);
     const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
-    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '· idle', '']);
-    expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '○ absent', 'did not start']);
+    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '✕ hung', '']);
+    expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '▶ starting', 'did not start']);
     expect(box.querySelector('b.bad')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
     render(null, box);

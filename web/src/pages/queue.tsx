@@ -3,7 +3,7 @@
 import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { QueueBatches } from '../plots/queue-batches';
-import { ActionButton, Age, Empty, Panel, Table, TaskLink, clock, useTopics } from '../ui';
+import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, clock, useTopics } from '../ui';
 import type { Landing, MergeQueue } from '../views';
 
 function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
@@ -17,9 +17,9 @@ function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
       </td>
       <td class="subject">{plain(landing.subject, 160)}</td>
       <td>{landing.agent}</td>
-      <td class={landing.state === 'searching' || landing.state === 'held' ? 'bad' : ''}>
-        {landing.state}
-        {landing.state === 'testing' && <span class="pulse" aria-hidden="true" />}
+      <td>
+        <Mark at={landing.at} word={landing.state} />
+        {landing.at === 'working' && <span class="pulse" aria-hidden="true" />}
       </td>
       <td class="dim">
         {plain(landing.detail, 200)} {landing.conflicts > 0 && `conflicts in ${landing.conflicts} files`} {landing.fixups > 0 && `fix-up ${landing.fixups} of 3`}
@@ -92,9 +92,9 @@ export function Queue() {
                   </td>
                   <td class="subject">{plain(landing.subject, 160)}</td>
                   <td>{landing.agent}</td>
-                  <td class={landing.state === 'landed' ? 'good' : 'bad'}>
-                    {landing.state === 'landed' ? '✓' : '✕'} {landing.state} {plain(landing.detail, 200)}
-                    {landing.state !== 'landed' && landing.fixups > 0 && ` · fix-up ${landing.fixups} of 3 by ${landing.agent}`}
+                  <td>
+                    <Mark at={landing.at} word={landing.state} /> {plain(landing.detail, 200)}
+                    {landing.at !== 'landed' && landing.fixups > 0 && ` · fix-up ${landing.fixups} of 3 by ${landing.agent}`}
                   </td>
                   <td class="mono">{landing.commit?.slice(0, 10) ?? ''}</td>
                   <td class="right">

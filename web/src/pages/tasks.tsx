@@ -49,7 +49,7 @@ function TaskRow({ row }: { row: TaskSummary }) {
 }
 
 const HEADS: Column<TaskSummary>[] = [
-  { name: 'at', head: 'State', sortKey: (row) => STATES[row.at].rank },
+  { name: 'at', head: 'State', sortKey: (row) => row.rank },
   { name: 'id', head: 'Task', sortKey: (row) => row.id },
   { name: 'subject', head: 'Subject', sortKey: (row) => row.subject },
   { name: 'agent', head: 'Agent', sortKey: (row) => row.agent },
@@ -142,7 +142,7 @@ export function Tasks() {
   const missions = new Map(head?.missions.map((mission) => [mission.id, mission.title]) ?? []);
   const all = topic('tasks').all<TaskSummary>();
   const [query, at, mission] = [queryParam('q'), queryParam('at'), queryParam('mission')];
-  const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => STATES[a.at].rank - STATES[b.at].rank || byName(a.id, b.id));
+  const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => a.rank - b.rank || byName(a.id, b.id));
   const rows = sortRows(matching, HEADS, queryParam('sort'));
   const requestedView = queryParam('view');
   const view = requestedView === 'board' && rows.length > MAX_BOARD_TASKS ? 'list' : requestedView || 'list';

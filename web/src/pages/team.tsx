@@ -2,7 +2,8 @@
 
 import { plain } from '../format';
 import { topic } from '../live/client';
-import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
+import { MEMBER_ACTIVITIES, MEMBER_STATES } from '../states';
+import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
 import type { Identity, Launch, Team as View } from '../views';
 
 function identityText(identity: Identity | undefined): string {
@@ -12,36 +13,6 @@ function identityText(identity: Identity | undefined): string {
 /** Returns whether a member got something else than was specified. Fields without a specified value are ignored. */
 export function differs(wanted: Identity | undefined, actual: Identity | undefined): boolean {
   return (['provider', 'backend', 'model', 'effort'] as const).some((field) => wanted?.[field] && actual?.[field] && wanted[field] !== actual[field]);
-}
-
-/** The glyph and the colour of each state of a member. */
-const STATE_SIGNS: Record<string, [string, string]> = {
-  'failed to start': ['✕', 'bad'],
-  dead: ['✕', 'bad'],
-  degraded: ['!', 'late'],
-  hung: ['!', 'late'],
-  waiting: ['!', 'late'],
-  'pending permission': ['!', 'late'],
-  queued: ['‖', 'dim'],
-  starting: ['…', 'dim'],
-  coming: ['…', 'dim'],
-  ending: ['…', 'dim'],
-  'pending bootstrap': ['…', 'dim'],
-  alive: ['✓', 'good'],
-  working: ['▶', 'accent'],
-  idle: ['·', 'dim'],
-  absent: ['○', 'dim'],
-  skipped: ['○', 'dim'],
-  stopped: ['○', 'dim'],
-};
-
-function StateSign({ state }: { state: string }) {
-  const [glyph, name] = STATE_SIGNS[state] ?? ['', ''];
-  return state ? (
-    <b class={name}>
-      <span aria-hidden="true">{glyph}</span> {state}
-    </b>
-  ) : null;
 }
 
 function Members({ team }: { team: View }) {
@@ -54,7 +25,8 @@ function Members({ team }: { team: View }) {
         const live = team.live.find((candidate) => candidate.name === line.name);
         const actual = identityText(entry?.got);
         const isDifferent = differs(entry?.asked, entry?.got);
-        const state = entry?.state.replace(/_/g, ' ') ?? '';
+        const start = entry && MEMBER_STATES[entry.state];
+        const activity = live && MEMBER_ACTIVITIES[live.live];
         const actions = team.each.find((entry) => entry[0] === line.name)?.[1] ?? [];
         return (
           <tr key={line.name} data-row tabIndex={0}>
@@ -64,13 +36,13 @@ function Members({ team }: { team: View }) {
             <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              <StateSign state={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
+              {start && <Mark at={start.at} word={start.word} />} <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
-              <StateSign state={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+              {activity && <Mark at={activity.at} word={activity.word} />} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
-              {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
+              {line.said === start?.word ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
             </td>
             <td>
               <span class="row">
@@ -141,7 +113,7 @@ export function Team() {
                     <b>{launch.id}</b> started <Age since={launch.begun_wall} /> ago:{' '}
                     {launch.members.map((member) => (
                       <span key={member.name}>
-                        {member.name} <StateSign state={member.state.replace(/_/g, ' ')} />{' '}
+                        {member.name} <Mark {...MEMBER_STATES[member.state]} />{' '}
                       </span>
                     ))}
                   </li>

@@ -41,7 +41,7 @@ describe('bars', () => {
 
   it('of a fleet are one path per state', () => {
     const now = 1_000 * 60_000;
-    const minutes: [number, number[]][] = Array.from({ length: 60 }, (_, index) => [now - (59 - index) * 60_000, [0, 1, 0, 0, 0, 3, 0, 0, 0]]);
+    const minutes: [number, number[]][] = Array.from({ length: 60 }, (_, index) => [now - (59 - index) * 60_000, [0, 1, 0, 0, 3, 0, 0, 0, 0]]);
     const paths = stackedPaths(minutes, 4, now, 600, 40);
     expect([...paths.keys()].sort()).toEqual(['needs', 'working']);
     expect(paths.get('working')?.match(/M/g)?.length).toBe(60);

@@ -51,7 +51,7 @@ function reasonText(batch: Batch, members: Landing[]): string {
 
 function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
   const isBusy = BUSY_RIDES.includes(batch.ride);
-  const isBad = batch.ride === 'searching' || batch.ride === 'held';
+  const isBad = batch.failed !== undefined || batch.at === 'needs';
   const base = baseText(batch);
   const why = reasonText(batch, members);
   return (

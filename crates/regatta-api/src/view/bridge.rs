@@ -1,7 +1,8 @@
 //! Views of bridges (connections of agents to services such as Slack), and of conversations as rows
 //! of a list.
 
-use regatta_core::conversation::{Conversation, Service, TurnState};
+use regatta_core::conversation::{Conversation, Service};
+use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +70,8 @@ pub struct ConversationLineView {
     pub task: Option<TaskId>,
     /// The state of the conversation, one of: working, idle, held, resting, closed.
     pub word: String,
+    /// The state of the conversation for programs. `word` is the same state as a word for people.
+    pub at: DisplayState,
     pub turns: u64,
     /// Number of prompts that the agent has not received yet.
     pub queued: usize,
@@ -91,20 +94,7 @@ impl ConversationLineView {
                 turn.text.lines().next().unwrap_or_default()
             )
         });
-        let word = match conversation {
-            conversation if conversation.closed => "closed",
-            conversation
-                if conversation
-                    .turns
-                    .iter()
-                    .any(|turn| turn.state == TurnState::Working) =>
-            {
-                "working"
-            }
-            conversation if !conversation.held.is_empty() => "held",
-            conversation if conversation.expired => "resting",
-            _ => "idle",
-        };
+        let shown = display::conversation_display(conversation);
         ConversationLineView {
             id: conversation.id,
             key: conversation.key.clone(),
@@ -114,7 +104,8 @@ impl ConversationLineView {
             title: conversation.title.clone(),
             url: conversation.url.clone(),
             task: conversation.task,
-            word: word.into(),
+            word: shown.label.into(),
+            at: shown.state,
             turns: conversation.turn_count,
             queued: conversation.queued_count(),
             last: last.unwrap_or_default().chars().take(200).collect(),

@@ -2,7 +2,7 @@
 //! batches, and the latest results.
 
 use regatta_core::board::Board;
-use regatta_core::display;
+use regatta_core::display::{self, DisplayState, ItemDisplay};
 use regatta_core::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
 use regatta_core::landing::batches::{self, LandingProgress, QueueBatch};
 use regatta_core::landing::{self, Landing, LandingEnd};
@@ -29,6 +29,8 @@ pub struct LandingView {
     /// trunk, testing, or searching for the landing that made the batch fail. A landing that is in
     /// no batch has one of the states queued, held, landed, out.
     pub state: String,
+    /// The state of the landing for programs. `state` is the same state as a word for people.
+    pub at: DisplayState,
     pub detail: String,
     pub commit: Option<CommitId>,
     pub files: Vec<String>,
@@ -52,20 +54,27 @@ impl LandingView {
     /// Builds the view of a landing (the merge of a task's work) that has ended and so has no
     /// position in the queue.
     pub fn from_ended(landing: &Landing, task: Option<&Task>) -> LandingView {
-        let (state, detail, commit) = match &landing.end {
-            Some(LandingEnd::Landed { commit, .. }) => {
-                ("landed", String::new(), Some(commit.clone()))
+        let (shown, detail, commit) = match &landing.end {
+            Some(end @ LandingEnd::Landed { commit, .. }) => {
+                let shown = display::ended_landing_display(end);
+                (shown, String::new(), Some(commit.clone()))
             }
-            Some(LandingEnd::Removed { reason, .. }) => ("out", reason.clone(), None),
-            None => ("queued", String::new(), None),
+            Some(end @ LandingEnd::Removed { reason, .. }) => {
+                (display::ended_landing_display(end), reason.clone(), None)
+            }
+            None => (
+                display::landing_display(LandingProgress::Queued),
+                String::new(),
+                None,
+            ),
         };
-        LandingView::build(landing, task, state, detail, commit)
+        LandingView::build(landing, task, shown, detail, commit)
     }
 
     fn build(
         landing: &Landing,
         task: Option<&Task>,
-        state: &str,
+        shown: ItemDisplay,
         detail: String,
         commit: Option<CommitId>,
     ) -> LandingView {
@@ -75,7 +84,8 @@ impl LandingView {
             subject: task.map(|task| task.subject.clone()).unwrap_or_default(),
             agent: landing.agent.clone(),
             position: None,
-            state: state.into(),
+            state: shown.label.into(),
+            at: shown.state,
             detail,
             commit,
             files: landing.submission.changed.clone(),
@@ -97,6 +107,8 @@ pub struct BatchView {
     pub ride: LandingProgress,
     /// The batch's progress in words.
     pub state: String,
+    /// The state of the batch for programs. `state` is the same state as a word for people.
+    pub at: DisplayState,
     /// The landings (merges of one task's work) in the batch, in merge order.
     pub cars: Vec<LandingId>,
     /// The task whose work is the base of the batch's merge; empty if the base is the trunk, or if
@@ -198,7 +210,7 @@ fn landings_and_batches(
             let mut view = LandingView::build(
                 landing,
                 task,
-                display::landing_display(batch.progress).label,
+                display::landing_display(batch.progress),
                 detail,
                 None,
             );
@@ -209,6 +221,7 @@ fn landings_and_batches(
         batches.push(BatchView {
             ride: batch.progress,
             state: display::landing_display(batch.progress).label.to_owned(),
+            at: display::landing_display(batch.progress).state,
             cars: batch.landings,
             on,
             failed: batch.failed,

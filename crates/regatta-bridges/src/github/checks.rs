@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
 use regatta_core::conversation::{Conversation, ConversationLandingEnd, Service};
-use regatta_core::ids::{CommitId, ConversationId};
-use regatta_core::landing::LandingState;
-use regatta_core::task::{Task, TaskStatus};
+use regatta_core::display::{self, DisplayState};
+use regatta_core::ids::{CommitId, ConversationId, Now};
+use regatta_core::landing::batches::LandingProgress;
+use regatta_core::task::Task;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -135,27 +136,32 @@ fn check_content(
     let task = conversation.task.and_then(|id| board.tasks.get(&id));
     let (status, conclusion, title, summary) = match task {
         Some(task)
-            if task.status == TaskStatus::Landing && is_submission_of(task, &pushed.commit) =>
+            if display::task_display(board, task).state == DisplayState::Landing
+                && is_submission_of(task, &pushed.commit) =>
         {
             let landing = task.landing.and_then(|id| board.landings.get(&id));
-            match landing.map(|landing| &landing.state) {
-                Some(LandingState::Queued) | None => {
+            let now = Now {
+                fleet_ms: board.fleet_ms,
+                unix_ms: 0,
+            };
+            let queued = display::landing_display(LandingProgress::Queued);
+            let shown = landing.map_or(queued, |landing| {
+                display::landing_display_in_queue(board, landing, now)
+            });
+            let title = format!("In the merge queue: {}", shown.label);
+            match shown.state {
+                DisplayState::Waiting | DisplayState::Needs => {
                     let why = landing
                         .and_then(|landing| landing.held.clone())
                         .unwrap_or_else(|| "other tasks are ahead of it".into());
-                    (
-                        "queued",
-                        None,
-                        "In the merge queue".to_owned(),
-                        format!("{}: {why}.", task.id),
-                    )
+                    ("queued", None, title, format!("{}: {why}.", task.id))
                 }
-                Some(_) => {
+                _ => {
                     let text = format!(
                         "Regatta merges {} onto the trunk's tip and checks the merged tree.",
                         task.id
                     );
-                    ("in_progress", None, "Landing".to_owned(), text)
+                    ("in_progress", None, title, text)
                 }
             }
         }

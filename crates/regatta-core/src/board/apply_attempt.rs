@@ -21,6 +21,7 @@ impl Board {
             Event::AttemptStarted(event) => {
                 self.counters.attempt = event.attempt().id.0;
                 self.put_attempt(event.attempt().clone(), rows);
+                self.set_last_failed(&event.attempt().agent, None, rows);
                 if event.attempt().supervised {
                     let spend = Spend {
                         attempts: 1,

@@ -20,18 +20,18 @@ impl Board {
                 self.change_task(edited.id, now, rows, |task| *task = Task::clone(edited));
             }
             Event::TaskAssigned(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = *event.status();
+                task.change_status(*event.status());
                 task.assignee = event.to().clone();
                 task.offer_until_fleet_ms = None;
             }),
             Event::TaskOffered(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = TaskStatus::Offered;
+                task.change_status(TaskStatus::Offered);
                 task.assignee = Some(event.to().clone());
                 task.offer_until_fleet_ms = Some(*event.until_at());
             }),
             Event::TaskStarted(event) => {
                 self.change_task(*event.task(), now, rows, |task| {
-                    task.status = TaskStatus::InProgress;
+                    task.change_status(TaskStatus::InProgress);
                     task.attempt = Some(*event.attempt());
                     task.agent = Some(event.agent().clone());
                     task.offer_until_fleet_ms = None;
@@ -49,18 +49,18 @@ impl Board {
                     attempt.phase = AttemptPhase::Validating
                 });
                 self.change_task(*event.task(), now, rows, |task| {
-                    task.status = TaskStatus::Validating;
+                    task.change_status(TaskStatus::Validating);
                     task.output = event.output().clone();
                 });
             }
             Event::TaskSubmitted(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = TaskStatus::Landing;
+                task.change_status(TaskStatus::Landing);
                 task.landing = Some(*event.landing());
                 task.submission = Some(event.submission().clone());
                 (task.reason, task.needed_decision, task.fixup) = (None, None, None);
             }),
             Event::TaskReturned(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = *event.status();
+                task.change_status(*event.status());
                 task.reason = Some(event.reason().clone());
                 task.failures += u32::from(*event.counts());
                 task.needed_decision = None;
@@ -101,13 +101,13 @@ impl Board {
                 });
             }
             Event::TaskInReview(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = TaskStatus::InReview;
+                task.change_status(TaskStatus::InReview);
                 task.submission = Some(event.submission().clone());
                 task.reason = Some(event.reason().clone());
                 task.fixup = None;
             }),
             Event::TaskNeedsHuman(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = TaskStatus::NeedsHuman;
+                task.change_status(TaskStatus::NeedsHuman);
                 task.reason = Some(event.reason().clone());
                 task.needed_decision = Some(*event.kind());
                 task.landing = None;
@@ -125,25 +125,34 @@ impl Board {
                     event.landed().is_some() && mission.is_some_and(|mission| mission.wave_commits);
                 self.change_task(*event.task(), now, rows, |task| {
                     task.shares_commit = shared;
-                    task.status = TaskStatus::Completed;
+                    task.change_status(TaskStatus::Completed);
                     task.landed = event.landed().clone();
                     (task.reason, task.needed_decision) = (None, None);
                 });
             }
             Event::TaskFailed(event) => {
+                self.record_failed_agent(*event.task(), rows);
                 self.change_task(*event.task(), now, rows, |task| {
-                    task.status = TaskStatus::Failed;
+                    task.change_status(TaskStatus::Failed);
                     task.reason = Some(event.reason().clone());
                     // A failed session of a team member is handled by its team, so it needs no
                     // decision of a person.
                     task.awaits_decision = task.session_of().is_none();
-                })
+                });
             }
             Event::TaskCancelled(event) => self.change_task(*event.task(), now, rows, |task| {
-                task.status = TaskStatus::Cancelled;
+                task.change_status(TaskStatus::Cancelled);
                 task.reason = Some(event.reason().clone());
             }),
             _ => {}
+        }
+    }
+
+    /// Records for the agent of a task that the agent's last work failed.
+    fn record_failed_agent(&mut self, id: TaskId, rows: &mut Rows) {
+        let agent = self.tasks.get(&id).and_then(|task| task.agent.clone());
+        if let Some(agent) = agent {
+            self.set_last_failed(&agent, Some(id), rows);
         }
     }
 

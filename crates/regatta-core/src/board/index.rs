@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
+use crate::agent::Agent;
 use crate::attempt::{Attempt, AttemptPhase};
 use crate::claim::{Claim, ClaimMode, ClaimWait};
 use crate::idempotency::StoredAnswer;
-use crate::ids::{AttemptId, ClaimId, LandingId, Now, TaskId, WaitId};
+use crate::ids::{AgentName, AttemptId, ClaimId, LandingId, Now, TaskId, WaitId};
 use crate::inbox::InboxItem;
 use crate::landing::Landing;
 use crate::project::Project;
@@ -311,6 +312,25 @@ impl Board {
             RowKey::Project(project.name.clone()),
             Some(Row::Project(project)),
         );
+    }
+
+    /// Records the task at which an agent's last attempt failed, or that the agent has started other
+    /// work since.
+    pub(super) fn set_last_failed(
+        &mut self,
+        name: &AgentName,
+        task: Option<TaskId>,
+        rows: &mut Rows,
+    ) {
+        let known = self.agents.get(name);
+        if let Some(agent) = known.filter(|agent| agent.last_failed != task) {
+            let agent = Arc::new(Agent {
+                last_failed: task,
+                ..Agent::clone(agent)
+            });
+            rows.insert(RowKey::Agent(name.clone()), Some(Row::Agent(agent.clone())));
+            self.agents.insert(name.clone(), agent);
+        }
     }
 
     pub(super) fn change_task(

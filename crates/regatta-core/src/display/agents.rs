@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::agent::Agent;
 use crate::attempt::Attempt;
 use crate::board::Board;
@@ -11,7 +13,7 @@ use crate::landing::batches;
 use crate::task::{Task, TaskStatus};
 use crate::{provider_outage, runner, schedule};
 
-use super::{DisplayState, ItemDisplay, landing_display, program_activity};
+use super::{DisplayState, ItemDisplay, landing_display, program_activity, task_display};
 
 /// If there are more agents than this, waiting agents are shown without their reasons. Computing a
 /// reason is slow, and nobody reads the reasons of so many agents.
@@ -28,24 +30,60 @@ const MAX_WAITING_TASKS: usize = 500;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDisplay {
     pub state: DisplayState,
+    /// The word that people see for the state.
+    pub label: &'static str,
     /// The task that the agent works on or waits for.
     pub task: Option<TaskId>,
-    /// The state in a few words.
+    /// The details of the state, in a few words.
     pub text: String,
 }
 
+/// Whether an agent could take work. [`AgentDisplay`] says what the agent does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AgentAvailability {
+    /// The agent works on nothing.
+    Idle,
+    /// The agent has at least one attempt.
+    Busy,
+    /// The agent gets no work at present, for example because its provider's limit is used up.
+    Parked,
+    /// The agent gets no work until the agent or its runner registers again.
+    Offline,
+}
+
+impl AgentAvailability {
+    /// Returns the name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            AgentAvailability::Idle => "idle",
+            AgentAvailability::Busy => "busy",
+            AgentAvailability::Parked => "parked",
+            AgentAvailability::Offline => "offline",
+        }
+    }
+}
+
+impl Default for AgentDisplay {
+    fn default() -> AgentDisplay {
+        AgentDisplay::without_task(DisplayState::Idle, String::new())
+    }
+}
+
 impl AgentDisplay {
-    fn of_task(state: DisplayState, task: TaskId, text: String) -> AgentDisplay {
+    fn of_task(shown: impl Into<ItemDisplay>, task: TaskId, text: String) -> AgentDisplay {
         AgentDisplay {
-            state,
             task: Some(task),
-            text,
+            ..AgentDisplay::without_task(shown, text)
         }
     }
 
-    fn without_task(state: DisplayState, text: String) -> AgentDisplay {
+    fn without_task(shown: impl Into<ItemDisplay>, text: String) -> AgentDisplay {
+        let shown = shown.into();
         AgentDisplay {
-            state,
+            state: shown.state,
+            label: shown.label,
             task: None,
             text,
         }
@@ -69,27 +107,27 @@ pub fn offline_reason(board: &Board, agent: &Agent) -> Option<String> {
         .or_else(|| runner::runner_away_reason(board, agent))
 }
 
-/// Returns a state that says whether an agent could take work: offline, parked (it cannot work at
-/// present), idle or busy. [`agent_displays`] returns instead what an agent is doing.
-pub fn availability_display(board: &Board, agent: &Agent) -> ItemDisplay {
+/// Returns whether an agent could take work. [`agent_displays`] returns the activity of an agent.
+pub fn agent_availability(board: &Board, agent: &Agent) -> AgentAvailability {
     if offline_reason(board, agent).is_some() {
-        DisplayState::Offline.into()
+        AgentAvailability::Offline
     } else if provider_outage::find_parked(board, agent).is_some() {
-        ItemDisplay::new(DisplayState::Waiting, "parked")
+        AgentAvailability::Parked
     } else if crate::agent::capacity(board, agent).current == 0 {
-        DisplayState::Idle.into()
+        AgentAvailability::Idle
     } else {
-        ItemDisplay::new(DisplayState::Working, "busy")
+        AgentAvailability::Busy
     }
 }
 
+/// Returns the state of one agent, or `None` if no such agent is registered. The state depends on
+/// the other agents, so use [`agent_displays`] for several agents.
+pub fn agent_display(board: &Board, name: &AgentName, now: Now) -> Option<AgentDisplay> {
+    agent_displays(board, now).remove(name)
+}
+
 /// Returns the states of all agents. An idle agent of a mission waits for the mission's next task.
-/// `last_failed` contains the task of each agent whose last work failed.
-pub fn agent_displays(
-    board: &Board,
-    last_failed: &BTreeMap<AgentName, TaskId>,
-    now: Now,
-) -> BTreeMap<AgentName, AgentDisplay> {
+pub fn agent_displays(board: &Board, now: Now) -> BTreeMap<AgentName, AgentDisplay> {
     let working = working_attempts(board);
     let requests = open_requests(board);
     let landing = landing_displays(board, now);
@@ -103,14 +141,12 @@ pub fn agent_displays(
                     AgentDisplay::of_task(DisplayState::Needs, attempt.task, text.clone())
                 }
                 None => AgentDisplay::of_task(
-                    DisplayState::Working,
+                    attempt_display(board, attempt),
                     attempt.task,
                     progress_text(board, attempt),
                 ),
             }
-        } else if let Some(display) =
-            display_without_work(board, agent, landing.get(name), last_failed.get(name))
-        {
+        } else if let Some(display) = display_without_work(board, agent, landing.get(name)) {
             display
         } else {
             let next = take_next_task(board, name, &mut waiting);
@@ -237,6 +273,18 @@ fn wait_text(board: &Board, id: TaskId, hides_reasons: bool, now: Now) -> Option
     Some(reason.text)
 }
 
+/// Returns the state of an attempt that its agent works on. The session of a team's member is in
+/// the state of its task, which is different if the session is hung.
+fn attempt_display(board: &Board, attempt: &Attempt) -> ItemDisplay {
+    let session_task = attempt
+        .session_of
+        .as_ref()
+        .and_then(|_| board.tasks.get(&attempt.task));
+    session_task.map_or(DisplayState::Working.into(), |task| {
+        task_display(board, task)
+    })
+}
+
 /// Returns the agent's own report of its progress, or the activity of its program.
 fn progress_text(board: &Board, attempt: &Attempt) -> String {
     let progress = board
@@ -244,8 +292,8 @@ fn progress_text(board: &Board, attempt: &Attempt) -> String {
         .get(&attempt.task)
         .and_then(|task| task.progress.lines().next());
     match progress {
-        Some(line) => line.to_owned(),
-        None => program_activity(board, attempt),
+        Some(line) if !attempt.is_hung() => line.to_owned(),
+        _ => program_activity(board, attempt),
     }
 }
 
@@ -255,7 +303,6 @@ fn display_without_work(
     board: &Board,
     agent: &Agent,
     landing: Option<&AgentDisplay>,
-    last_failed: Option<&TaskId>,
 ) -> Option<AgentDisplay> {
     if let Some(text) = offline_reason(board, agent) {
         return Some(AgentDisplay::without_task(DisplayState::Offline, text));
@@ -267,13 +314,15 @@ fn display_without_work(
         } else {
             DisplayState::Failed
         };
-        return Some(AgentDisplay::without_task(state, parked.reason.clone()));
+        let shown = ItemDisplay::new(state, "parked");
+        return Some(AgentDisplay::without_task(shown, parked.reason.clone()));
     }
     // A failed task that was retried or dismissed no longer counts as the agent's last work.
-    if let Some(task) = last_failed.filter(|task| board.failed.contains_key(*task)) {
+    let last_failed = agent.last_failed;
+    if let Some(task) = last_failed.filter(|task| board.failed.contains_key(task)) {
         return Some(AgentDisplay::of_task(
             DisplayState::Failed,
-            *task,
+            task,
             "failed".into(),
         ));
     }

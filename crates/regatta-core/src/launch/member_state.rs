@@ -17,8 +17,7 @@ use super::coordinator::{
 };
 use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberChange, MemberState};
 
-/// The current activity of a team member, derived from its session and the time since its program's
-/// last output.
+/// The current activity of a team member, derived from its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -36,16 +35,16 @@ pub enum MemberActivity {
     Working,
     /// The member asked a person for a permission or an answer and waits.
     Waiting,
-    /// The member is answering a prompt, but its program has sent nothing for too long.
+    /// The member is answering a prompt, but its program has sent nothing for at least half of the
+    /// permitted time.
     Hung,
     /// The member's session is being stopped.
     #[serde(rename = "ending")]
     Stopping,
 }
 
-/// Returns what a team member is doing now. `silent_ms` is the time since its program's last
-/// output, if known.
-pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> MemberActivity {
+/// Returns what a team member is doing now.
+pub fn activity(board: &Board, entry: &LaunchEntry) -> MemberActivity {
     let Some(session) = entry.attempt.and_then(|id| board.attempts.get(&id)) else {
         return if entry.state.is_pending() && entry.state != MemberState::Queued
             || entry.state == MemberState::Alive
@@ -72,13 +71,12 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
     {
         return MemberActivity::Waiting;
     }
-    let is_hung = silent_ms.is_some_and(|silent_ms| silent_ms >= board.limits.silence_ms);
     let has_task = board
         .attempts
         .values()
         .any(|attempt| attempt.agent == entry.agent && attempt.session_of.is_none());
     match (session.session.in_turn, entry.state) {
-        (true, _) if is_hung => MemberActivity::Hung,
+        (true, _) if session.is_hung() => MemberActivity::Hung,
         (true, MemberState::Alive) => MemberActivity::Working,
         (false, MemberState::Alive) if has_task => MemberActivity::Working,
         (false, MemberState::Alive) => MemberActivity::Idle,
@@ -87,10 +85,21 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
 }
 
 impl MemberActivity {
+    pub const ALL: [MemberActivity; 8] = [
+        MemberActivity::Absent,
+        MemberActivity::Dead,
+        MemberActivity::Starting,
+        MemberActivity::Idle,
+        MemberActivity::Working,
+        MemberActivity::Waiting,
+        MemberActivity::Hung,
+        MemberActivity::Stopping,
+    ];
+
     /// Returns the activity as a word for display.
     pub fn label(self) -> &'static str {
         match self {
-            MemberActivity::Absent => "-",
+            MemberActivity::Absent => "absent",
             MemberActivity::Dead => "dead",
             MemberActivity::Starting => "starting",
             MemberActivity::Idle => "idle",
@@ -105,11 +114,7 @@ impl MemberActivity {
 /// Returns the activity of the team member whose session this task keeps open, or `None` for any
 /// other task. A task that keeps a session open is in progress as long as the session exists,
 /// although the member may be idle.
-pub fn activity_of_task(
-    board: &Board,
-    task: &Task,
-    silent_ms: Option<u64>,
-) -> Option<MemberActivity> {
+pub fn activity_of_task(board: &Board, task: &Task) -> Option<MemberActivity> {
     let attempt = board.attempts.get(&task.attempt?)?;
     let session = attempt.session_of.as_ref()?;
     let entry = current_entry(board, session.launch, &session.member)?;
@@ -117,7 +122,7 @@ pub fn activity_of_task(
         .approvals
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
-    Some(match activity(board, &entry, silent_ms) {
+    Some(match activity(board, &entry) {
         // `activity` also counts the member's other tasks. Here only the session counts, so work
         // and requests to a person that belong to another task are ignored.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,

@@ -300,7 +300,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refu
                 // The offer was not accepted, so it ends when the task goes to the backlog.
                 (task.assignee, task.offer_until_fleet_ms) = (None, None);
             }
-            task.status = next_status(id, task.status, status)?;
+            task.change_status(next_status(id, task.status, status)?);
         }
     }
     check_text(

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TaskId;
 use crate::refusal::Refusal;
 
+use super::Task;
+
 /// The status of a task, from the backlog to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -108,6 +110,11 @@ impl TaskStatus {
         )
     }
 
+    /// Returns whether the task ended without success.
+    pub fn is_unsuccessful(self) -> bool {
+        matches!(self, TaskStatus::Failed | TaskStatus::Cancelled)
+    }
+
     /// Returns whether a stored task with this status is loaded into the board (the state of all
     /// live work). Completed tasks are not loaded. Failed and cancelled tasks are, because the
     /// board remembers how they ended.
@@ -132,6 +139,14 @@ impl TaskStatus {
 impl fmt::Display for TaskStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+impl Task {
+    /// Sets the status. The caller has asked [`next_status`] whether the change is permitted, before
+    /// it recorded the event.
+    pub(crate) fn change_status(&mut self, to: TaskStatus) {
+        self.status = to;
     }
 }
 

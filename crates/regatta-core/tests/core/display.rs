@@ -2,21 +2,23 @@
 
 use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use regatta_core::command::Command;
-use regatta_core::display::{self, DisplayState, FleetSummary};
+use regatta_core::display::{
+    self, DisplayState, EndedCounts, FleetSummary, TaskAction, TaskCounts,
+};
 use regatta_core::ids::TaskId;
 use regatta_core::schedule::PollGrant;
-use regatta_core::task::AddTask;
+use regatta_core::task::{AddTask, TaskStatus};
 
 use crate::world::{World, shop, task_to_add};
 
 fn shown(world: &World, task: TaskId) -> (DisplayState, &'static str) {
     let task = world.stored_task(task);
-    let shown = display::task_display(&world.board, &task, None);
+    let shown = display::task_display(&world.board, &task);
     (shown.state, shown.label)
 }
 
 fn summary(world: &World) -> FleetSummary {
-    display::fleet_summary(&world.board, None, world.now)
+    display::fleet_summary(&world.board, None, &EndedCounts::default(), world.now)
 }
 
 fn ask_question(world: &mut World, grant: &PollGrant) {
@@ -92,7 +94,10 @@ fn a_summary_of_one_project_counts_only_its_tasks() {
     let mut add = task_to_add("two", &["src/a.rs"]);
     add.project = "other".parse().expect("a name");
     world.add(add);
-    let waiting_in = |name| display::fleet_summary(&world.board, Some(&name), world.now).waiting;
+    let waiting_in = |name| {
+        let ended = EndedCounts::default();
+        display::fleet_summary(&world.board, Some(&name), &ended, world.now).waiting
+    };
     let other = "other".parse().expect("a name");
     assert_eq!(
         (
@@ -102,4 +107,97 @@ fn a_summary_of_one_project_counts_only_its_tasks() {
         ),
         (1, 1, 2)
     );
+}
+
+/// W2: a failed task is urgent until a person has decided about it. Afterwards, it is over like a
+/// landed task.
+#[test]
+fn w2_a_failed_task_is_urgent_until_a_person_has_decided() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let failed = world.add_task("broken", &["src/a.rs"]);
+    fail(&mut world, failed);
+    let waiting = world.add_task("later", &["src/b.rs"]);
+    let rank = |world: &World, id| display::task_rank(&world.board, &world.stored_task(id));
+    assert!(rank(&world, failed) < rank(&world, waiting));
+    world.ask("ann", Command::Dismiss { task: failed });
+    assert_eq!(shown(&world, failed).0, DisplayState::Failed);
+    assert_eq!(rank(&world, failed), DisplayState::Landed.rank());
+}
+
+/// W2: all views show that an agent's last work failed, also after a restart of the daemon, until
+/// the agent has started other work or the task was retried.
+#[test]
+fn w2_an_agent_whose_last_work_failed_is_shown_as_failed() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let broken = world.add_task("broken", &["src/a.rs"]);
+    let ada = "ada".parse().expect("a name");
+    let shown = |world: &World| {
+        let shown = display::agent_display(&world.board, &ada, world.now).expect("ada exists");
+        (shown.state, shown.task)
+    };
+    fail(&mut world, broken);
+    assert_eq!(shown(&world), (DisplayState::Failed, Some(broken)));
+    world.restart();
+    assert_eq!(shown(&world), (DisplayState::Failed, Some(broken)));
+    let other = world.add_task("other", &["src/b.rs"]);
+    let grant = world.take_task("ada");
+    assert_eq!(shown(&world), (DisplayState::Working, Some(other)));
+    world.finish_and_land(&grant);
+    assert_eq!(shown(&world), (DisplayState::Idle, None));
+}
+
+/// Lets the next attempts at a task fail until the task has failed.
+fn fail(world: &mut World, task: TaskId) {
+    for _ in 0..3 {
+        let grant = world.take_task("ada");
+        world.fail_once(&grant);
+        world.advance(3_600_000);
+    }
+    assert_eq!(world.stored_task(task).status, TaskStatus::Failed);
+}
+
+/// W2: the counts of ended tasks come from the store, and every view counts them alike.
+#[test]
+fn w2_a_summary_has_the_counts_of_ended_tasks() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let landed = world.add_task("one", &["src/a.rs"]);
+    let grant = world.take_task("ada");
+    world.finish_and_land(&grant);
+    let dropped = world.add_task("two", &["src/b.rs"]);
+    world.cancel(dropped);
+    let open = world.add_task("three", &["src/c.rs"]);
+    let tasks = [landed, dropped, open].map(|id| world.stored_task(id));
+    let counts = TaskCounts::from_tasks(&tasks);
+    assert_eq!(
+        counts,
+        TaskCounts {
+            tasks: 3,
+            completed: 1,
+            failed: 0,
+            cancelled: 1
+        }
+    );
+    let ended = EndedCounts {
+        completed: counts.completed,
+        failed: 7,
+        ..EndedCounts::default()
+    };
+    let summary = display::fleet_summary(&world.board, None, &ended, world.now);
+    assert_eq!((summary.completed, summary.failed), (1, 7));
+}
+
+/// The actions on a task follow from its status alone, so all views offer the same ones.
+#[test]
+fn a_task_has_the_actions_of_its_state() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let id = world.add_task("one", &["src/a.rs"]);
+    let actions = |world: &World| display::possible_actions(&world.stored_task(id), None);
+    assert_eq!(actions(&world), [TaskAction::Pause, TaskAction::Cancel]);
+    let grant = world.take_task("ada");
+    assert_eq!(
+        actions(&world),
+        [TaskAction::Tell, TaskAction::Pause, TaskAction::Cancel]
+    );
+    world.finish_and_land(&grant);
+    assert_eq!(actions(&world), [TaskAction::Undo]);
 }

@@ -15,7 +15,7 @@ use regatta_core::claim::{
     Acquire, Acquired, ClaimEndCause, ClaimMode, ClaimOwner, ClaimWait, MAX_WAIT_MS,
 };
 use regatta_core::command::{BoardInput, Command, CommandOutcome, Commit, Report};
-use regatta_core::display::{self, DisplayState};
+use regatta_core::display::{self, DisplayState, EndedCounts};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
@@ -667,7 +667,7 @@ fn check_waits(board: &Board, now: Now) {
 
 /// W2: the counts add up to the tasks, and a task that needs a person is in the inbox.
 fn check_display(board: &Board, now: Now) {
-    let summary = display::fleet_summary(board, None, now);
+    let summary = display::fleet_summary(board, None, &EndedCounts::default(), now);
     let counted = summary.working
         + summary.waiting
         + summary.backlog
@@ -686,7 +686,7 @@ fn check_display(board: &Board, now: Now) {
         .values()
         .filter(|task| task.session_of().is_none())
     {
-        let state = display::task_display(board, task, None).state;
+        let state = display::task_display(board, task).state;
         let needs_person = matches!(state, DisplayState::Needs | DisplayState::Review);
         let is_in_inbox = items.iter().any(|item| item.task == Some(task.id));
         assert!(

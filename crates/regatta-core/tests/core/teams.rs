@@ -9,6 +9,7 @@ use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::bus::PostMessage;
 use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
+use regatta_core::display::{self, DisplayState};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{LaneKind, LaneSettings};
@@ -547,10 +548,11 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
 #[test]
 fn idle_working_hung_and_ending_members_are_distinguished() {
     let mut world = running_mixed_team();
-    let at =
-        |world: &World, silent| launch::activity(&world.board, &launch_entry(world, "tom"), silent);
+    let at = |world: &World| launch::activity(&world.board, &launch_entry(world, "tom"));
+    let silence = world.board.limits.silence_ms;
+    report_silence(&mut world, "tom", Some(silence));
     assert_eq!(
-        at(&world, Some(3_600_000)),
+        at(&world),
         MemberActivity::Idle,
         "a silent member without a turn is idle"
     );
@@ -563,19 +565,14 @@ fn idle_working_hung_and_ending_members_are_distinguished() {
         },
     );
     report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
-    assert_eq!(at(&world, Some(10)), MemberActivity::Working);
-    assert_eq!(
-        at(&world, Some(world.board.limits.silence_ms)),
-        MemberActivity::Hung
-    );
-    let (attempt, token) = session_of(&world, "tom");
-    let silence = world.board.limits.silence_ms;
-    world.report(Report::Silent {
-        attempt,
-        token,
-        since_ms: Some(silence),
-    });
-    assert_eq!(at(&world, None), MemberActivity::Stopping);
+    report_silence(&mut world, "tom", Some(silence / 2 - 1));
+    assert_eq!(at(&world), MemberActivity::Working);
+    report_silence(&mut world, "tom", Some(silence / 2));
+    assert_eq!(at(&world), MemberActivity::Hung);
+    report_silence(&mut world, "tom", None);
+    assert_eq!(at(&world), MemberActivity::Working);
+    report_silence(&mut world, "tom", Some(silence));
+    assert_eq!(at(&world), MemberActivity::Stopping);
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert_eq!(
         launch_entry(&world, "tom")
@@ -585,39 +582,74 @@ fn idle_working_hung_and_ending_members_are_distinguished() {
     );
     assert_eq!(member_state(&world, "tom"), MemberState::Degraded);
     // Silence means nothing for a member that has no turn.
-    let (attempt, token) = session_of(&world, "alice");
+    report_silence(&mut world, "alice", Some(silence));
+    assert_eq!(member_state(&world, "alice"), MemberState::Alive);
+    assert!(!is_stopping(&world, "alice"));
+}
+
+/// Reports that a member's program has written nothing for this time, or that the program is active
+/// again.
+fn report_silence(world: &mut World, name: &str, since_ms: Option<u64>) {
+    let (attempt, token) = session_of(world, name);
     world.report(Report::Silent {
         attempt,
         token,
-        since_ms: Some(silence),
+        since_ms,
     });
-    assert_eq!(member_state(&world, "alice"), MemberState::Alive);
-    assert!(!is_stopping(&world, "alice"));
+}
+
+/// W2: the session of a member whose program writes nothing is shown as hung in every view: the
+/// task of the session, its agent, and the activity of the program.
+#[test]
+fn w2_a_hung_session_is_hung_in_every_view() {
+    let mut world = running_mixed_team();
+    report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
+    let silence = world.board.limits.silence_ms;
+    let views = |world: &World| {
+        let (attempt, _) = session_of(world, "tom");
+        let attempt = &world.board.attempts[&attempt];
+        let task = display::task_display(&world.board, world.task(attempt.task));
+        let agent = display::agent_display(&world.board, &attempt.agent, world.now)
+            .expect("the agent is registered");
+        let program = display::program_activity(&world.board, attempt);
+        (
+            (task.state, task.label),
+            (agent.state, agent.label),
+            program,
+        )
+    };
+    let working = (DisplayState::Working, "working");
+    assert_eq!(views(&world), (working, working, "working".into()));
+    report_silence(&mut world, "tom", Some(silence / 2));
+    let hung = (DisplayState::Failed, "hung");
+    assert_eq!(views(&world), (hung, hung, "hung".into()));
+    report_silence(&mut world, "tom", None);
+    assert_eq!(views(&world), (working, working, "working".into()));
 }
 
 /// A standing task is in progress as long as its member runs, and is working only during a turn.
 #[test]
 fn a_standing_task_is_idle_while_its_member_is() {
     let mut world = running_mixed_team();
-    let at = |world: &World, silent| {
+    let at = |world: &World| {
         let task = world.task(launch_entry(world, "tom").task.unwrap());
-        launch::activity_of_task(&world.board, task, silent)
+        launch::activity_of_task(&world.board, task)
     };
-    assert_eq!(at(&world, Some(3_600_000)), Some(MemberActivity::Idle));
+    let silence = world.board.limits.silence_ms;
+    report_silence(&mut world, "tom", Some(silence));
+    assert_eq!(at(&world), Some(MemberActivity::Idle));
     let other = world.add(task_to_add("one", &[]));
     assert_eq!(
-        launch::activity_of_task(&world.board, world.task(other), None),
+        launch::activity_of_task(&world.board, world.task(other)),
         None,
         "an ordinary task has no member's session"
     );
     report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
-    assert_eq!(at(&world, Some(10)), Some(MemberActivity::Working));
-    assert_eq!(
-        at(&world, Some(world.board.limits.silence_ms)),
-        Some(MemberActivity::Hung)
-    );
+    assert_eq!(at(&world), Some(MemberActivity::Working));
+    report_silence(&mut world, "tom", Some(silence / 2));
+    assert_eq!(at(&world), Some(MemberActivity::Hung));
     end_turn(&mut world, "tom", 5);
-    assert_eq!(at(&world, None), Some(MemberActivity::Idle));
+    assert_eq!(at(&world), Some(MemberActivity::Idle));
     // While a member works on another task, that task is worked on and its standing task is idle.
     let docs = regatta_core::task::AddTask {
         issue_type: IssueType::Docs,
@@ -626,10 +658,10 @@ fn a_standing_task_is_idle_while_its_member_is() {
     world.add_for(docs, Some("harbour/tom"), AssignMode::Direct);
     world.take_supervised_task("harbour/tom");
     assert_eq!(
-        launch::activity(&world.board, &launch_entry(&world, "tom"), None),
+        launch::activity(&world.board, &launch_entry(&world, "tom")),
         MemberActivity::Working
     );
-    assert_eq!(at(&world, None), Some(MemberActivity::Idle));
+    assert_eq!(at(&world), Some(MemberActivity::Idle));
 }
 
 /// T6: the bus gets a message with the summary when a launch has a result and when the result

@@ -2,6 +2,7 @@
 //! PROTOCOL. Each section has a limited size.
 
 use regatta_core::attempt::Attempt;
+use regatta_core::display;
 use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::{Task, TaskStatus};
 
@@ -224,7 +225,7 @@ fn goals_section(engine: &Engine, context: &AttemptContext) -> String {
             "- {} {} ({})\n",
             other.id,
             super::prompt_subject(other),
-            other.status.label()
+            display::task_display(&board, other).label
         );
     }
     text

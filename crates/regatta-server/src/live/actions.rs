@@ -6,12 +6,13 @@ use regatta_api::view::{InboxChoice, InboxView};
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::board::Board;
 use regatta_core::conversation::Conversation;
-use regatta_core::ids::{AgentName, TeamName};
+use regatta_core::display::{self, TaskAction};
+use regatta_core::ids::{AgentName, TaskId, TeamName};
 use regatta_core::landing::Landing;
 use regatta_core::launch::MemberActivity;
 use regatta_core::plan_request;
 use regatta_core::shell_quote::quote;
-use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task::Task;
 use serde_json::{Value, json};
 
 /// Returns a button that calls the API verb `verb` with `input`. `cli` is the equivalent shell
@@ -217,128 +218,62 @@ fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
 
 /// Returns the buttons for a task in its present state.
 pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
-    let id = task.id;
+    display::possible_actions(task, landing)
+        .into_iter()
+        .map(|action| task_button(task.id, action))
+        .collect()
+}
+
+/// Returns the button for an action on a task.
+fn task_button(id: TaskId, action: TaskAction) -> PageAction {
+    let with_id = || json!({ "id": id });
     let with_text = || json!({ "id": id, "text": "" });
-    let mut actions = Vec::new();
-    match task.status {
-        TaskStatus::InReview => {
-            actions.push(
-                new_button(
-                    "Land",
-                    "land",
-                    json!({ "id": id }),
-                    format!("regatta land {id}"),
-                )
-                .default_choice()
-                .with_key('L'),
-            );
-            actions.push(
-                new_button(
-                    "Revise…",
-                    "revise",
-                    with_text(),
-                    format!("regatta revise {id} …"),
-                )
-                .with_text_at("/text")
-                .with_key('R'),
-            );
-            actions.push(
-                new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
-                    .irreversible()
-                    .with_key('X'),
-            );
-        }
-        TaskStatus::Landing if landing.is_some_and(|landing| landing.end.is_none()) => {
+    match action {
+        TaskAction::Land => new_button("Land", "land", with_id(), format!("regatta land {id}"))
+            .default_choice()
+            .with_key('L'),
+        TaskAction::LandFirst => {
             let first = json!({ "id": id, "first": true });
-            actions.push(
-                new_button(
-                    "Land first",
-                    "land",
-                    first,
-                    format!("regatta land {id} --first"),
-                )
-                .with_key('L'),
-            );
-            actions.push(
-                new_button(
-                    "Revise…",
-                    "revise",
-                    with_text(),
-                    format!("regatta revise {id} …"),
-                )
+            let cli = format!("regatta land {id} --first");
+            new_button("Land first", "land", first, cli).with_key('L')
+        }
+        TaskAction::Revise => {
+            let cli = format!("regatta revise {id} …");
+            new_button("Revise…", "revise", with_text(), cli)
                 .with_text_at("/text")
-                .with_key('R'),
-            );
-            actions.push(
-                new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
-                    .irreversible()
-                    .with_key('X'),
-            );
+                .with_key('R')
         }
-        TaskStatus::NeedsHuman | TaskStatus::Failed | TaskStatus::Cancelled => {
-            actions.push(
-                new_button(
-                    "Retry",
-                    "retry",
-                    json!({ "id": id }),
-                    format!("regatta retry {id}"),
-                )
-                .default_choice()
-                .with_key('L'),
-            );
-        }
-        TaskStatus::Completed if task.landed.is_some() => {
-            actions.push(
-                new_button(
-                    "Undo",
-                    "undo",
-                    json!({ "id": id }),
-                    format!("regatta undo {id}"),
-                )
-                .irreversible(),
-            );
-        }
-        _ => {}
-    }
-    let open = !matches!(
-        task.status,
-        TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
-    );
-    if task.attempt.is_some() {
-        actions.push(
-            new_button("Tell…", "tell", with_text(), format!("regatta tell {id} …"))
-                .with_text_at("/text")
-                .with_key('R'),
-        );
-    }
-    if open && task.paused.is_some() {
-        actions.push(new_button(
-            "Resume",
-            "resume",
-            json!({ "id": id }),
-            format!("regatta resume {id}"),
-        ));
-    } else if task.attempt.is_some() || task.status.is_waiting() {
-        actions.push(new_button(
-            "Pause",
-            "pause",
-            with_text(),
-            format!("regatta pause {id}"),
-        ));
-    }
-    if open && !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing) {
-        actions.push(
-            new_button(
-                "Cancel",
-                "task.cancel",
-                json!({ "task": id }),
-                format!("regatta task cancel {id}"),
-            )
+        TaskAction::Drop => new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
             .irreversible()
             .with_key('X'),
-        );
+        TaskAction::Retry => new_button("Retry", "retry", with_id(), format!("regatta retry {id}"))
+            .default_choice()
+            .with_key('L'),
+        TaskAction::Undo => {
+            new_button("Undo", "undo", with_id(), format!("regatta undo {id}")).irreversible()
+        }
+        TaskAction::Tell => {
+            new_button("Tell…", "tell", with_text(), format!("regatta tell {id} …"))
+                .with_text_at("/text")
+                .with_key('R')
+        }
+        TaskAction::Resume => new_button(
+            "Resume",
+            "resume",
+            with_id(),
+            format!("regatta resume {id}"),
+        ),
+        TaskAction::Pause => {
+            new_button("Pause", "pause", with_text(), format!("regatta pause {id}"))
+        }
+        TaskAction::Cancel => {
+            let input = json!({ "task": id });
+            let cli = format!("regatta task cancel {id}");
+            new_button("Cancel", "task.cancel", input, cli)
+                .irreversible()
+                .with_key('X')
+        }
     }
-    actions
 }
 
 /// Returns the menu in which a person chooses the agent that makes a plan. The agent `now` is

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use regatta_api::live_view::{DisplayState, LaneBar};
-use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::display::{self, AgentDisplay};
 use regatta_core::event::{Event, Recorded};
@@ -55,8 +54,6 @@ struct LaneRecords {
     /// is not drawn as a bar.
     since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
-    /// The last task that each agent has failed to do. Removed when the agent does something else.
-    last_failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
 }
 
@@ -89,7 +86,7 @@ impl LaneHistory {
         let states = if records.revision == board.revision {
             records.states.clone()
         } else {
-            display::agent_displays(board, &records.last_failed, now)
+            display::agent_displays(board, now)
         };
         let since = |name: &AgentName, lane_state: &AgentDisplay| {
             let last = records.bars.get(name).and_then(VecDeque::back);
@@ -129,13 +126,10 @@ impl LaneHistory {
             return;
         }
         records.revision = board.revision;
-        let states = display::agent_displays(board, &records.last_failed, now);
+        let states = display::agent_displays(board, now);
         records.states.clone_from(&states);
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (name, lane_state) in states {
-            if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Failed) {
-                records.last_failed.remove(&name);
-            }
             if let Some(agent) = board.agents.get(&name) {
                 counts
                     .entry(display::provider_or_runtime(agent))
@@ -183,40 +177,6 @@ impl LaneHistory {
                 minutes.pop_front();
             }
         }
-    }
-
-    /// Records which agent worked on a task that failed, because the board (the daemon's state in
-    /// memory) no longer shows the agent afterwards.
-    fn on_event(&self, recorded: &Recorded, board: &Board) {
-        if let Event::TaskFailed(task_failed) = &recorded.event {
-            let agent_of = |attempt: &Arc<Attempt>| {
-                (attempt.task == *task_failed.task()).then(|| attempt.agent.clone())
-            };
-            let agent = board
-                .attempts
-                .values()
-                .find_map(agent_of)
-                .or_else(|| self.last_agent_of(*task_failed.task()));
-            if let Some(agent) = agent {
-                let mut records = self.lock();
-                records.revision = 0; // the states at this revision must be computed again
-                records.last_failed.insert(agent, *task_failed.task());
-            }
-        }
-    }
-
-    /// Returns the agent that last worked on a task, or `None` if no recorded bar (period in one
-    /// state) belongs to the task.
-    fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
-        let records = self.lock();
-        let last = records.bars.iter().filter_map(|(name, lane_bars)| {
-            lane_bars
-                .iter()
-                .rev()
-                .find(|bar| bar.task == Some(task) && bar.at == DisplayState::Working)
-                .map(|bar| (bar.from, name))
-        });
-        last.max().map(|(_, name)| name.clone())
     }
 
     /// Adds bars (periods in one state) for the time before the daemon started.
@@ -325,17 +285,8 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
     if let Ok(past) = past.await {
         shared.live_caches.lanes.add_history(&past);
     }
-    let (mut board_changes, mut events) = (
-        shared.event_fanout.watch_board(),
-        shared.engine.subscribe_events(),
-    );
+    let mut board_changes = shared.event_fanout.watch_board();
     loop {
-        while let Ok(batch) = events.try_recv() {
-            let board = shared.engine.board();
-            batch
-                .iter()
-                .for_each(|event| shared.live_caches.lanes.on_event(event, &board));
-        }
         shared
             .live_caches
             .lanes
@@ -364,6 +315,7 @@ mod tests {
     fn lane_state(state: DisplayState, task: u64) -> AgentDisplay {
         AgentDisplay {
             state,
+            label: state.label(),
             task: Some(TaskId(task)),
             text: format!("{state:?}"),
         }
@@ -378,14 +330,7 @@ mod tests {
         lane.push_state(lane_state(DisplayState::Working, 1), 200);
         lane.push_state(lane_state(DisplayState::Needs, 1), 300);
         lane.push_state(lane_state(DisplayState::Working, 1), 400);
-        lane.push_state(
-            AgentDisplay {
-                state: DisplayState::Idle,
-                task: None,
-                text: String::new(),
-            },
-            500,
-        );
+        lane.push_state(AgentDisplay::default(), 500);
         lane.push_state(lane_state(DisplayState::Working, 2), 900);
         let shape: Vec<(u64, Option<u64>, DisplayState)> = lane
             .iter()

@@ -33,7 +33,6 @@ use crate::ServerState;
 pub(crate) use actions::planner_choice;
 pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use task_row::task_row;
-pub(crate) use topics::landed_counts;
 
 /// For each file, the number of landed changes that touched the file.
 type LandedCounts = BTreeMap<String, u32>;

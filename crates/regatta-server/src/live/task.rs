@@ -7,7 +7,7 @@ use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::board::Board;
 use regatta_core::display;
 use regatta_core::ids::TaskId;
-use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task::Task;
 use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
 use regatta_engine::ports::store::StoreError;
 
@@ -112,13 +112,13 @@ fn checklist(board: &Board, task: &Task) -> Vec<LandingCondition> {
             format!("it conflicted in {}", task.conflicts.join(", ")),
         );
     }
-    match task.status {
-        TaskStatus::InReview => add(
+    match display::status_display(task).state {
+        DisplayState::Review => add(
             Some(false),
             task.reason.clone().unwrap_or_else(|| "your review".into()),
         ),
-        TaskStatus::Landing => add(None, "the merged tree is validated in the queue".into()),
-        TaskStatus::Completed if task.landed.is_some() => {
+        DisplayState::Landing => add(None, "the merged tree is validated in the queue".into()),
+        DisplayState::Landed if task.landed.is_some() => {
             let commit = task.landed.as_ref().map_or("", |id| id.as_str());
             add(
                 Some(true),
@@ -163,7 +163,7 @@ fn activity_bars(
             _ => activity_text,
         };
         let state = match interval.activity {
-            _ if interval.to_unix_ms.is_none() => display::task_display(board, task, None).state,
+            _ if interval.to_unix_ms.is_none() => display::task_display(board, task).state,
             Activity::Working | Activity::Checking if failed_end.is_some() => DisplayState::Failed,
             activity => display::activity_state(activity),
         };

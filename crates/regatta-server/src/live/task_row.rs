@@ -14,7 +14,7 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
             .next()
             .map(|wait_reason| wait_reason.text)
     };
-    let shown = display::task_display(board, task, None);
+    let shown = display::task_display(board, task);
     let text = match task.attempt {
         // Show the request of the task's agent instead of its last progress report, because a
         // person must answer the request.
@@ -31,6 +31,7 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
         subject: task.subject.clone(),
         word: shown.label.into(),
         at: shown.state,
+        rank: display::task_rank(board, task),
         agent: task.agent.clone().or_else(|| task.assignee.clone()),
         text,
         since_wall: task.updated_unix_ms,

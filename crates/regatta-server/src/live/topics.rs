@@ -24,11 +24,11 @@ use regatta_api::view::{
 use regatta_core::board::Board;
 use regatta_core::budget;
 use regatta_core::cost::CostGrouping;
-use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
+use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
 use regatta_core::plural;
-use regatta_core::task::{Task, TaskStatus};
-use regatta_core::{agent, display, file_map, lead, provider_outage};
-use regatta_engine::ports::store::{StoreError, StoreHistory, TaskFilter};
+use regatta_core::task::Task;
+use regatta_core::{agent, display, file_map, provider_outage};
+use regatta_engine::ports::store::{StoreError, StoreHistory};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -36,14 +36,16 @@ use super::stream::{BuiltEntity, Topic};
 use super::task_row::task_row;
 use super::texts::{files_text, queue_text, spend_text};
 use super::{actions, task};
-use crate::ServerState;
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
+use crate::{ServerState, fleet_summary};
 
 /// Number of agents above which the page shows each agent only as a small cell. Above
 /// `THIN_ROWS_ABOVE_AGENTS`, each agent is a thin row.
 const CELLS_ABOVE_AGENTS: usize = 60;
 const THIN_ROWS_ABOVE_AGENTS: usize = 12;
+/// Maximum number of running missions in the page's head, newest first.
+const MAX_MISSIONS: usize = 20;
 /// Number of past launches that the page shows for each team.
 const MAX_PAST_LAUNCHES: usize = 6;
 /// Maximum number of ended tasks in the page's list of tasks. `MAX_OPEN_TASKS` is the limit for
@@ -55,34 +57,6 @@ const MAX_OPEN_TASKS: usize = 3_000;
 const MAX_DIFFS_PER_FRAME: usize = 8;
 /// Maximum number of paths in the page's map of files.
 const MAX_PATHS: usize = 2_000;
-
-/// Returns the number of landed tasks and of all tasks of a mission. In a mission with a lead, the
-/// task in which the lead itself works is not counted, because that task lands nothing. The tasks
-/// of such a mission are read one by one, because there are few of them.
-pub(crate) fn landed_counts(
-    history: &dyn StoreHistory,
-    mission: MissionId,
-    is_led: bool,
-) -> Result<(u64, u64), StoreError> {
-    let filter = |statuses| TaskFilter {
-        mission: Some(mission),
-        statuses,
-        ..TaskFilter::default()
-    };
-    if !is_led {
-        return Ok((
-            history.count_tasks(&filter(vec![TaskStatus::Completed]))?,
-            history.count_tasks(&filter(vec![]))?,
-        ));
-    }
-    let mut tasks = history.tasks(&filter(vec![]))?;
-    tasks.retain(Task::is_polled);
-    let landed = tasks
-        .iter()
-        .filter(|task| task.status == TaskStatus::Completed)
-        .count();
-    Ok((landed as u64, tasks.len() as u64))
-}
 
 /// Builds several topics (parts of the page's data) from one state of the board, which is the
 /// daemon's state in memory. Returns the entities of each topic, with the board's revision.
@@ -245,9 +219,9 @@ impl TopicContext<'_> {
 
     fn head(&self) -> Result<FleetSummaryView, StoreError> {
         let board = self.board;
-        let summary = display::fleet_summary(board, None, self.now);
+        let summary = fleet_summary::read(self.shared, board, None, self.now)?;
         let needs_you = summary.needs_you;
-        let missions = self.missions()?;
+        let newest_missions = || summary.missions.iter().rev();
         let sentence_part = |text: String, strong: bool, to: &str| SentencePart {
             text,
             strong,
@@ -281,7 +255,7 @@ impl TopicContext<'_> {
             let text = format!("{} in the backlog", summary.backlog);
             sentence.push(sentence_part(text, false, "/tasks?at=backlog"));
         }
-        for mission in missions.iter().take(2) {
+        for mission in newest_missions().take(2) {
             let text = format!("“{}” {}", mission.title, mission.progress_text());
             sentence.push(sentence_part(
                 text,
@@ -289,9 +263,9 @@ impl TopicContext<'_> {
                 &format!("/tasks?mission={}", mission.id),
             ));
         }
-        if missions.len() > 2 {
+        if summary.missions.len() > 2 {
             sentence.push(sentence_part(
-                plural::count(missions.len() - 2, "more mission"),
+                plural::count(summary.missions.len() - 2, "more mission"),
                 false,
                 "/tasks",
             ));
@@ -311,13 +285,17 @@ impl TopicContext<'_> {
                 to: None,
             }];
         }
-        let agents = board.agents.len();
+        let agents = summary.agents;
         Ok(FleetSummaryView {
             sentence,
             needs_you,
             running: summary.running,
             slots: summary.slots,
             agents,
+            missions: newest_missions()
+                .take(MAX_MISSIONS)
+                .map(MissionProgress::from)
+                .collect(),
             summary,
             size: if agents > CELLS_ABOVE_AGENTS {
                 FleetSize::Many
@@ -335,7 +313,6 @@ impl TopicContext<'_> {
                     path: project.location.clone(),
                 })
                 .collect(),
-            missions,
             version: env!("CARGO_PKG_VERSION").into(),
             composers: actions::composers(
                 board,
@@ -346,23 +323,6 @@ impl TopicContext<'_> {
             ),
             tasks: board.counters.task,
         })
-    }
-
-    fn missions(&self) -> Result<Vec<MissionProgress>, StoreError> {
-        let running = self.board.missions.values().rev().take(20);
-        running
-            .map(|mission| {
-                let (id, title) = (mission.id, mission.title.clone());
-                let (landed, tasks) = landed_counts(self.history, id, mission.lead.is_some())?;
-                Ok(MissionProgress {
-                    id,
-                    title,
-                    landed,
-                    tasks,
-                    place: lead::queue_position(self.board, id),
-                })
-            })
-            .collect()
     }
 
     fn lanes(&self) -> Vec<AgentLaneView> {
@@ -389,6 +349,7 @@ impl TopicContext<'_> {
             Some(AgentLaneView {
                 provider: display::provider_or_runtime(agent),
                 at: lane_state.state,
+                word: lane_state.label.into(),
                 text: lane_state.text,
                 task: lane_state.task,
                 subject: subject.unwrap_or_default(),

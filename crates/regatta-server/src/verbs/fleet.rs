@@ -6,15 +6,13 @@
 
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};
-use regatta_core::display;
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_engine::ports::agents::LaunchProblem as SetupProblem;
 use regatta_engine::ports::store::UnreadableRow;
 
-use regatta_core::task;
-
 use super::*;
+use crate::fleet_summary;
 use crate::live::{self, GraphScope};
 
 fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
@@ -51,76 +49,21 @@ impl VerbHandler<'_> {
             .filter(|task| is_selected(&task.project))
             .map(|task| self.task_view_with_liveness(&board, task))
             .collect();
-        let summary = display::fleet_summary(&board, input.project.as_ref(), now);
-        let project = input.project.clone();
-        let selected_missions = board
-            .missions
-            .values()
-            .filter(|mission| is_selected(&mission.project));
-        let missions: Vec<(MissionId, String, Option<usize>)> = selected_missions
-            .map(|mission| {
-                (
-                    mission.id,
-                    mission.title.clone(),
-                    regatta_core::lead::queue_position(&board, mission.id),
-                )
-            })
-            .collect();
-        let titled_missions = missions.clone();
-        let led_missions: Vec<MissionId> = board
-            .missions
-            .values()
-            .filter(|mission| mission.lead.is_some())
-            .map(|mission| mission.id)
-            .collect();
-        let (completed, failed, progress) = self
-            .read_history(move |history| {
-                let count = |status| {
-                    let filter = TaskFilter {
-                        project: project.clone(),
-                        statuses: vec![status],
-                        ..TaskFilter::default()
-                    };
-                    history.count_tasks(&filter)
-                };
-                let progress_of = |(id, title, place): (MissionId, String, Option<usize>)| {
-                    let (landed, tasks) =
-                        live::landed_counts(history, id, led_missions.contains(&id))?;
-                    Ok(MissionProgress {
-                        id,
-                        title,
-                        landed,
-                        tasks,
-                        place,
-                    })
-                };
-                let progress = titled_missions
-                    .into_iter()
-                    .map(progress_of)
-                    .collect::<Result<Vec<_>, _>>()?;
-                Ok((
-                    count(task::TaskStatus::Completed)?,
-                    count(task::TaskStatus::Failed)?,
-                    progress,
-                ))
-            })
-            .await?;
+        let (shared, of, project) = (self.shared.clone(), board.clone(), input.project.clone());
+        let read = move || fleet_summary::read(&shared, &of, project.as_ref(), now);
+        let summary = run_blocking(read).await?.map_err(problem_from_store)?;
         let view = StatusView {
             working: summary.working,
             waiting: summary.waiting,
             landing: summary.landing,
             needs_you: summary.needs_you,
+            completed: summary.completed,
+            failed: summary.failed,
+            missions: summary.missions.iter().map(|mission| mission.id).collect(),
+            progress: summary.missions.iter().map(MissionProgress::from).collect(),
             summary,
-            completed,
-            failed,
             projects: self.project_views(&board, input.project.clone()).await?,
-            missions: missions.iter().map(|(id, ..)| *id).collect(),
-            progress,
-            agents: board
-                .agents
-                .values()
-                .map(|agent| AgentView::new(&board, agent, now))
-                .collect(),
+            agents: AgentView::list(&board, now),
             url: format!("http://{}/", self.shared.address),
             tasks,
             unreadable: self
@@ -444,11 +387,11 @@ impl VerbHandler<'_> {
                 *last = wall.max(*last);
             }
         }
-        let view = |agent: &Arc<agent::Agent>| AgentView {
-            heard_wall: last_output.get(&agent.name).copied(),
-            ..AgentView::new(&board, agent, now)
+        let view = |agent: AgentView| AgentView {
+            heard_wall: last_output.get(&agent.agent.name).copied(),
+            ..agent
         };
-        let mut all: Vec<AgentView> = board.agents.values().map(view).collect();
+        let mut all: Vec<AgentView> = AgentView::list(&board, now).into_iter().map(view).collect();
         natural_sort::sort(&mut all, |agent| agent.agent.name.as_str());
         all
     }

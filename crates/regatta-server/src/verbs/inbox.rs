@@ -12,8 +12,6 @@ use regatta_core::policy::PolicyRule;
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 
-use regatta_core::task;
-
 use super::*;
 use crate::cost_index::{CostInput, MAX_MEASURED_CHANGES};
 
@@ -89,7 +87,7 @@ impl VerbHandler<'_> {
     pub(super) async fn retry(&self, input: input::IdInput) -> Reply<TaskView> {
         let task: TaskId = parse_id(&input.id)?;
         let failed_task = match self.board().ended_status(task) {
-            Some(task::TaskStatus::Failed | task::TaskStatus::Cancelled) => {
+            Some(status) if status.is_unsuccessful() => {
                 let stored = self.read_history(move |history| history.task(task)).await?;
                 Some(Box::new(stored.ok_or_else(|| {
                     Problem::from(&Refusal::NoSuchTask { task })

@@ -372,11 +372,7 @@ impl VerbHandler<'_> {
                 .is_some_and(|attempt| attempt.supervised)
         });
         let last_output_unix_ms = live.and_then(|id| engine.agents().last_record_unix_ms(id));
-        TaskView::new(board, task, now).with_last_output(
-            last_output_unix_ms,
-            board.limits.silence_ms,
-            now,
-        )
+        TaskView::new(board, task, now).with_last_output(last_output_unix_ms)
     }
 
     async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {

@@ -7,6 +7,7 @@
 use regatta_api::live_view::PageAction;
 use regatta_api::plan::{self, FileOwnerView, PlanState, PlanView, PlanningFacts};
 use regatta_core::agent::Role;
+use regatta_core::display::{self, DisplayState};
 use regatta_core::manifest::{OwnedPattern, OwnershipReason, OwnershipTask};
 use regatta_core::plan_request::{self, title};
 use regatta_core::project::{CommitGrouping, Project};
@@ -140,9 +141,9 @@ impl VerbHandler<'_> {
                 ..plan_action("Ask again", "plan.ask", action_input, cli)
             }
         };
-        match task.status {
-            TaskStatus::Completed => {}
-            TaskStatus::Failed | TaskStatus::Cancelled | TaskStatus::NeedsHuman => {
+        match display::status_display(&task).state {
+            DisplayState::Landed => {}
+            DisplayState::Failed | DisplayState::Needs => {
                 let why = task
                     .reason
                     .clone()
@@ -152,7 +153,7 @@ impl VerbHandler<'_> {
                 view.actions = vec![ask_again("")];
                 return Ok(view);
             }
-            status if status.is_waiting() => {
+            DisplayState::Waiting => {
                 let wait_reasons = schedule::wait_reasons(&board, &task, self.engine().now());
                 let why = wait_reasons
                     .first()

@@ -10,11 +10,12 @@ use regatta_api::live_view::TaskRowView;
 use regatta_api::view::{MissionFiguresView, ReplayMarkView, ReplayView};
 use regatta_core::attempt::Attempt;
 use regatta_core::budget::Spend;
+use regatta_core::display::TaskCounts;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::Now;
 use regatta_core::mission::Mission;
 use regatta_core::refusal::Refusal;
-use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task::Task;
 use regatta_core::task_timeline::ActivityTotal;
 
 use super::*;
@@ -368,12 +369,7 @@ fn mission_figures(
     } else {
         last
     };
-    let count = |statuses: &[TaskStatus]| {
-        tasks
-            .iter()
-            .filter(|task| statuses.contains(&task.status))
-            .count()
-    };
+    let counts = TaskCounts::from_tasks(&tasks);
     let spent = tasks
         .iter()
         .fold(Spend::default(), |sum, task| sum.plus(&task.spent));
@@ -383,8 +379,8 @@ fn mission_figures(
         running,
         agents: agents.len(),
         tasks: tasks.len(),
-        landed: count(&[TaskStatus::Completed]),
-        failed: count(&[TaskStatus::Failed, TaskStatus::Cancelled]),
+        landed: usize::try_from(counts.completed).unwrap_or(usize::MAX),
+        failed: usize::try_from(counts.failed + counts.cancelled).unwrap_or(usize::MAX),
         retries,
         fixups: tasks.iter().map(|task| task.fixups).sum(),
         conflicts: tasks

@@ -514,7 +514,7 @@ pub(crate) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
             agent.agent.name.to_string(),
             runtime,
             slots,
-            out.format_state(agent.at, &agent.state),
+            out.format_state(agent.at, &agent.word),
             last,
         ]);
     }

@@ -205,7 +205,7 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
 pub(crate) fn time_left_text(queue: &QueueView, landing: &LandingView) -> Option<String> {
     let usual = queue
         .usual_ms
-        .filter(|_| queue.held.is_none() && landing.state != "held")?;
+        .filter(|_| queue.held.is_none() && landing.at != DisplayState::Needs)?;
     let due = landing.queued_wall + usual;
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     (due > now).then(|| format!("lands in about {}", short_duration((due - now).max(1_000))))

@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use regatta_api::view::{BatchView, LandingView, QueueView};
 use regatta_api::{call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::landing::remote_sync::Unpushed;
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
 use crate::commands::land::time_left_text;
-use crate::output::{CommandResult, first_line, format_age, format_table, usage_error};
+use crate::output::{
+    CommandResult, first_line, format_age, format_table, state_glyph, usage_error,
+};
 
 #[derive(Debug, Args)]
 pub(crate) struct QueueArgs {
@@ -97,7 +100,7 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
                 .data
                 .iter()
                 .flat_map(|queue| &queue.recent)
-                .find(|landing| landing.state == "out");
+                .find(|landing| landing.at == DisplayState::Failed);
             let next: Vec<String> = match (
                 first(|queue| &queue.queue),
                 out,
@@ -196,11 +199,7 @@ fn draw_queue(queue: &QueueView, unicode: bool) -> String {
             |id| id.as_str()[..10].to_owned(),
         );
         vec![
-            if landing.state == "landed" {
-                "✓".into()
-            } else {
-                "✕".into()
-            },
+            state_glyph(landing.at, unicode).into(),
             landing.task.to_string(),
             landing.state.clone(),
             first_line(&landing.subject),
@@ -221,7 +220,7 @@ fn draw_merges(queue: &QueueView) -> String {
         .filter(|landing| drawn.insert(landing.task));
     let rows = latest.map(|landing| MergeRow {
         branch: landing.branch.clone(),
-        status: if landing.state == "landed" {
+        status: if landing.at == DisplayState::Landed {
             "merged".into()
         } else {
             landing.state.clone()
@@ -310,13 +309,7 @@ pub(crate) fn trunk_difference_text(sentence: Option<&str>) -> String {
 /// (landings that are checked together); a cross marks a failed batch.
 pub(crate) fn batch_signs(queue: &QueueView, unicode: bool) -> Vec<&'static str> {
     let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
-        _ if batch.failed.is_some() => {
-            if unicode {
-                "✕"
-            } else {
-                "x"
-            }
-        }
+        _ if batch.failed.is_some() => state_glyph(DisplayState::Failed, unicode),
         (0 | 1, _, _) => " ",
         (_, 1, true) => "┌",
         (_, 1, false) => "/",

@@ -1,11 +1,10 @@
 //! The command `status`, which shows the present state of all agents and tasks, and the program
 //! `regatta` without a command.
 
-use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
 use regatta_api::{call, input};
 use regatta_core::attempt;
-use regatta_core::display::DisplayState;
+use regatta_core::display::{DisplayState, MissionSummary};
 use regatta_core::ids::MissionId;
 use regatta_core::plural;
 use regatta_core::schedule::{self, WaitKind};
@@ -134,7 +133,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     let is_quiet = counts.working + counts.waiting + counts.needs_you + counts.landing == 0;
     match (
         status.projects.is_empty(),
-        is_quiet && status.completed + status.failed == 0,
+        is_quiet && counts.completed + counts.failed == 0,
     ) {
         (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
         (false, true) => next.extend(first_steps(&client)?),
@@ -146,7 +145,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     if !status.unreadable.is_empty() {
         next.insert(0, "regatta doctor".into());
     }
-    if is_quiet && status.completed + status.failed > 0 {
+    if is_quiet && counts.completed + counts.failed > 0 {
         next.push("regatta down".into());
     }
     app.output.print_answer("status", status, &next, |out| {
@@ -167,12 +166,11 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             )
         };
         let tips: Vec<String> = status.projects.iter().map(tip_text).collect();
-        let failed = if status.failed == 0 {
+        let failed = if counts.failed == 0 {
             String::new()
         } else {
-            format!("{} failed · ", status.failed)
+            format!("{} failed · ", counts.failed)
         };
-        let counts = &status.summary;
         let backlog = if counts.backlog == 0 {
             String::new()
         } else {
@@ -186,7 +184,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
             counts.needs_you,
             plural::choose(counts.needs_you, "needs", "need"),
             counts.landing,
-            status.completed,
+            counts.completed,
             if tips.is_empty() {
                 "no project yet".into()
             } else {
@@ -283,17 +281,6 @@ fn spend_text(budgets: &BudgetsView) -> String {
     }
 }
 
-/// Returns the sort key of a task: tasks that need a person come first.
-fn urgency(task: &TaskView) -> u8 {
-    match task.at {
-        DisplayState::Needs => 0,
-        DisplayState::Review => 1,
-        DisplayState::Working => 2,
-        DisplayState::Landing => 3,
-        _ => 4,
-    }
-}
-
 /// Draws the tasks grouped by mission, each group with the mission's progress. Tasks without a
 /// mission come last.
 fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView]) -> String {
@@ -304,28 +291,27 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
             .filter(|task| task.task.mission == mission)
             .cloned()
             .collect();
-        tasks.sort_by_key(urgency);
+        tasks.sort_by_key(|task| task.rank);
         tasks
     };
-    let head = |mission_progress: &MissionProgress| {
+    let head = |mission: &MissionSummary| {
         format!(
             "{} {}   {}",
-            mission_progress.id,
-            cut_to_width(&first_line(&mission_progress.title), MAX_SUBJECT_WIDTH),
-            mission_progress.progress_text()
+            mission.id,
+            cut_to_width(&first_line(&mission.title), MAX_SUBJECT_WIDTH),
+            mission.progress_text()
         )
     };
-    let mut groups: Vec<(String, Vec<TaskView>)> = status
-        .progress
+    let missions = &status.summary.missions;
+    let mut groups: Vec<(String, Vec<TaskView>)> = missions
         .iter()
-        .map(|mission_progress| (head(mission_progress), tasks_of(Some(mission_progress.id))))
+        .map(|mission| (head(mission), tasks_of(Some(mission.id))))
         .collect();
     groups.push(("without a mission".into(), tasks_of(None)));
     // Show also missions that wait for a lead, although they have no task yet.
-    let waiting: Vec<String> = status
-        .progress
+    let waiting: Vec<String> = missions
         .iter()
-        .filter(|mission| mission.place.is_some())
+        .filter(|mission| mission.queue_position.is_some())
         .map(head)
         .collect();
     groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
@@ -404,7 +390,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         Some(task) => format!("see a shortened line whole: regatta why {}\n", task.task.id),
         None => "see a shortened line whole: regatta inbox\n".into(),
     });
-    if status.progress.is_empty() {
+    if missions.is_empty() {
         return table + &hint;
     }
     let mut lines = table.lines();

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{GrantedAttempt, TaskView};
 use regatta_api::{call, input};
-use regatta_core::display::DisplayState;
+use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::{AgentName, AttemptId, TaskId};
 use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation};
 use serde::Serialize;
@@ -412,11 +412,9 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
                 {
                     "validating".into()
                 }
-                _ if is_running => match (task.live.as_deref(), task.heard_wall) {
-                    (Some(live @ ("silent" | "hung")), Some(heard)) => {
-                        format!("{live} for {}", format_age(heard))
-                    }
-                    (Some(live), _) if live != "working" => first_line(live),
+                _ if is_running => match (task.live.as_deref(), task.quiet_wall) {
+                    (Some(live), Some(since)) => format!("{live} for {}", format_age(since)),
+                    (Some(live), _) if live != display::IN_TURN_TEXT => first_line(live),
                     _ => first_line(&task.task.progress),
                 },
                 Some(reason) => first_line(&reason.text),

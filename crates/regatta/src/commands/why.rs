@@ -151,7 +151,7 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
             let mut text = format!(
                 "{}   {} {}\n",
                 agent_why.agent.agent.name,
-                out.format_state(agent_why.agent.at, &agent_why.agent.state),
+                out.format_state(agent_why.agent.at, &agent_why.agent.word),
                 tasks.join(" ")
             );
             text = text.trim_end().to_owned() + "\n";
@@ -296,7 +296,7 @@ fn remedies(
         }
         return remedies;
     }
-    if !matches!(task.status, TaskStatus::Failed | TaskStatus::Cancelled) {
+    if !task.status.is_unsuccessful() {
         let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
             Some(WaitKind::Dependency) => {

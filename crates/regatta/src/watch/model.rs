@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use regatta_api::live_view::{
-    AgentLaneView, ConversationPage, DisplayState, FleetSummaryView, InboxItemView, LaneBarsView,
-    PageAction, ProjectFilesView, QueuePage, TaskPage, TaskRowView, TeamPage,
+    AgentLaneView, ConversationPage, FleetSummaryView, InboxItemView, LaneBarsView, PageAction,
+    ProjectFilesView, QueuePage, TaskPage, TaskRowView, TeamPage,
 };
 use regatta_api::view::CostView;
 use regatta_core::ids::{ProjectName, TaskId};
@@ -435,21 +435,7 @@ impl ScreenModel {
                 .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
-        // Sort a failed task like a landed task if it is no longer in the inbox, because no person
-        // has to act on it.
-        let is_in_inbox = |row: &TaskRowView| {
-            self.items
-                .values()
-                .any(|item| item.item.task == Some(row.id))
-        };
-        let urgency = |row: &TaskRowView| {
-            if row.at == DisplayState::Failed && !is_in_inbox(row) {
-                DisplayState::Landed
-            } else {
-                row.at
-            }
-        };
-        rows.sort_by_key(|row| (urgency(row), row.id));
+        rows.sort_by_key(|row| (row.rank, row.id));
         rows
     }
 

@@ -5,6 +5,7 @@ mod pages;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use regatta_core::display::DisplayState;
 use serde_json::{Value, json};
 
 use crate::watch::model::{ConnectionState, PAGES, ScreenModel, ScreenPage};
@@ -56,7 +57,9 @@ fn item(id: &str, task: &str, subject: &str, group: &str) -> Value {
 }
 
 fn row(id: u64, subject: &str, word: &str, at: &str, text: &str) -> Value {
+    let state: DisplayState = serde_json::from_value(json!(at)).expect("a state");
     json!({
+        "rank": state.rank(),
         "id": format!("T{id}"), "project": "shop", "mission": "M3", "subject": subject, "word": word, "at": at,
         "agent": "claude-1", "text": text, "since_wall": NOW_UNIX_MS - 60_000 * id, "blocked_by": [], "wave": 1, "priority": 2,
         "micro_usd": 310_000,
@@ -64,7 +67,9 @@ fn row(id: u64, subject: &str, word: &str, at: &str, text: &str) -> Value {
 }
 
 fn lane(name: &str, at: &str, task: &str, text: &str) -> Value {
+    let state: DisplayState = serde_json::from_value(json!(at)).expect("a state");
     json!({
+        "word": state.label(),
         "agent": name, "provider": "anthropic", "at": at, "text": text, "task": task, "subject": "login form",
         "since_wall": NOW_UNIX_MS - 30_000, "capacity": { "current": 1, "max": 1, "available": 0 }, "wanted": "", "running": "",
         "actions": [],
@@ -95,7 +100,7 @@ fn head() -> Value {
 
 fn queue_value() -> Value {
     let car = json!({
-        "landing": "L4", "task": "T22", "subject": "rate limiter", "position": 1, "state": "testing", "detail": "",
+        "landing": "L4", "task": "T22", "subject": "rate limiter", "position": 1, "state": "testing", "at": "working", "detail": "",
         "agent": "codex-1", "commit": null, "branch": "regatta/T22-rate-limiter", "files": [], "conflicts": 0, "fixups": 0,
         "queued_wall": NOW_UNIX_MS,
     });

@@ -117,10 +117,7 @@ fn a_crash_degrades_one_member_and_records_the_cause() {
             text: "tom went wrong".into()
         })
     );
-    assert_eq!(
-        launch::activity(&world.board, &tom, None),
-        MemberActivity::Absent
-    );
+    assert_eq!(launch::activity(&world.board, &tom), MemberActivity::Absent);
     assert_eq!(
         launch_record(&world).outcome(),
         launch::LaunchOutcome::PartialFailure

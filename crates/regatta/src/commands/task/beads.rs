@@ -10,6 +10,7 @@ use std::path::Path;
 
 use regatta_api::view::TaskView;
 use regatta_api::{call, input};
+use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::plural;
 use regatta_core::task::{AssignMode, EditTask, SetPause, TaskStatus, Validation};
@@ -279,8 +280,10 @@ fn update_task(
     let (id, task) = (view.task.id, &view.task);
     blocked_by.sort();
     blocked_by.dedup();
-    let is_idle = task.status.is_waiting()
-        || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
+    let is_idle = matches!(
+        display::status_display(task).state,
+        DisplayState::Waiting | DisplayState::Backlog | DisplayState::Needs
+    );
     if bead.state == BeadState::Closed {
         match (task.status.is_terminal(), is_idle) {
             (true, _) => result.there.push(id),
@@ -494,21 +497,23 @@ fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
             jiff::Timestamp::from_millisecond(i64::try_from(wall).unwrap_or(0)).unwrap_or_default();
         time.to_string()
     };
-    let status = match task.status {
-        TaskStatus::InProgress
-        | TaskStatus::Validating
-        | TaskStatus::InReview
-        | TaskStatus::Landing => "in_progress",
-        TaskStatus::Completed | TaskStatus::Cancelled => "closed",
-        _ => "open",
-    };
-    let reason = match task.status {
-        TaskStatus::Completed => Some(match &task.landed {
-            Some(commit) => format!("landed as {commit}"),
-            None => "done".into(),
-        }),
-        TaskStatus::Cancelled => Some(task.reason.clone().unwrap_or_else(|| "cancelled".into())),
-        _ => None,
+    let is_cancelled = task.status == TaskStatus::Cancelled;
+    let (status, reason) = match display::status_display(task).state {
+        DisplayState::Working | DisplayState::Review | DisplayState::Landing => {
+            ("in_progress", None)
+        }
+        DisplayState::Landed => {
+            let reason = match &task.landed {
+                Some(commit) => format!("landed as {commit}"),
+                None => "done".into(),
+            };
+            ("closed", Some(reason))
+        }
+        _ if is_cancelled => {
+            let reason = task.reason.clone();
+            ("closed", Some(reason.unwrap_or_else(|| "cancelled".into())))
+        }
+        _ => ("open", None),
     };
     let mut metadata = serde_json::Map::new();
     if !task.files.is_empty() {

@@ -74,7 +74,7 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             spans.push(Span::raw(" "));
         }
         let text = if agent_lane.text.is_empty() {
-            agent_lane.at.label().to_owned()
+            safe_line(&agent_lane.word)
         } else {
             agent_lane.text.clone()
         };
@@ -267,14 +267,9 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
                 safe_line(&landing.subject),
                 safe_line(&landing.detail)
             );
-            let state = if landing.state == "searching" {
-                DisplayState::Failed
-            } else {
-                DisplayState::Landing
-            };
             lines.push(Line::styled(
                 cut_to_width(&text, room),
-                state_style(model, state),
+                state_style(model, landing.at),
             ));
         }
         if is_page {
@@ -286,14 +281,9 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
                     safe_line(&landing.subject),
                     safe_line(&landing.detail)
                 );
-                let state = if landing.commit.is_some() {
-                    DisplayState::Landed
-                } else {
-                    DisplayState::Failed
-                };
                 lines.push(Line::styled(
                     cut_to_width(&text, room),
-                    state_style(model, state),
+                    state_style(model, landing.at),
                 ));
             }
         }

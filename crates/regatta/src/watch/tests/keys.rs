@@ -312,8 +312,8 @@ fn pages_lists_and_panes_are_navigated_by_key() {
     press_keys(&mut model, "jj");
     assert_eq!(
         model.selected_task.map(|id| id.to_string()).as_deref(),
-        Some("T25"),
-        "most urgent first: T23 needs a person, T25 waits"
+        Some("T22"),
+        "most urgent first: T23 needs a person, T22 is landing"
     );
     press_keys(&mut model, "/endpoint\n");
     let screen = screen_text(&model, 80, 24);

@@ -1,5 +1,6 @@
 //! Tests of the lists and pages.
 
+use regatta_core::display::DisplayState;
 use regatta_core::ids::ProjectName;
 use serde_json::{Value, json};
 
@@ -88,12 +89,14 @@ fn the_own_project_s_queue_comes_first() {
 fn a_dropped_failure_is_last_and_the_title_counts_all_tasks() {
     let mut model = sample_model();
     let failed = |id: u64| row(id, "broken", "failed", "failed", "no");
+    let mut decided = failed(5);
+    decided["rank"] = json!(DisplayState::Landed.rank());
     let asks = json!({
         "id": "T30", "kind": "failed", "task": "T30", "project": "shop", "agent": null, "subject": "broken", "why": "no",
         "choices": [], "since_wall": NOW_UNIX_MS, "escalated": false, "group": "T30", "actions": [],
     });
     let parts = [
-        ("tasks", "task/T5", failed(5)),
+        ("tasks", "task/T5", decided),
         ("tasks", "task/T30", failed(30)),
         ("inbox", "item/T30", asks),
     ];
@@ -137,7 +140,7 @@ fn landings_of_a_batch_are_drawn_together() {
         car(4, "searching"),
         car(5, "queued")
     ]);
-    let batch = |ride: &str, cars: Value| json!({ "ride": ride, "state": ride, "cars": cars });
+    let batch = |ride: &str, cars: Value| json!({ "ride": ride, "state": ride, "at": "working", "cars": cars });
     let mut failed = batch("searching", json!(["L4"]));
     failed["failed"] = json!("make test");
     value["batches"] = json!([
