@@ -13,7 +13,14 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("demo", &["regatta demo", "regatta demo --size 30 --serve"]),
-    ("doctor", &["regatta doctor", "regatta doctor --end-strays"]),
+    (
+        "doctor",
+        &[
+            "regatta doctor",
+            "regatta doctor --clean",
+            "regatta doctor --end-strays",
+        ],
+    ),
     ("upgrade", &["regatta upgrade --check"]),
     ("up", &["regatta up", "regatta up --restart"]),
     ("down", &["regatta down", "regatta down --keep-agents"]),

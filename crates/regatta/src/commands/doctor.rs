@@ -1,8 +1,9 @@
 //! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
 //! problem.
 //!
-//! The result of a check has a level (ok, warning or bad), a text and a fix. The daemon runs some
-//! of these checks for the web page.
+//! The result of a check has a level (ok, warning or bad), a text and a fix. The checks change
+//! nothing; only `--clean` and `--end-strays` remove what was found. The daemon runs some of these
+//! checks for the web page.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,10 @@ use strays::check_strays;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Remove leftovers that no daemon can find again: processes whose data directory was deleted,
+    /// directories of interrupted agent tests, and empty control groups
+    #[arg(long)]
+    pub(crate) clean: bool,
     /// End agents' programs that still run although their daemon has ended
     #[arg(long)]
     pub(crate) end_strays: bool,
@@ -97,7 +102,7 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
             Ok(None) => check_store_offline(dir),
             Err(error) => vec![check_from_error("daemon", &error)],
         });
-        checks.extend(check_strays(dir, args.end_strays));
+        checks.extend(check_strays(dir, args));
     }
     checks.extend(check_validation(&app.working_dir()?));
     checks.push(check_sandbox());
