@@ -214,12 +214,23 @@ impl AgentsAdapter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Keeps a test from removing the control group of another test.
+    fn lock_control_groups() -> MutexGuard<'static, ()> {
+        static CONTROL_GROUPS: Mutex<()> = Mutex::new(());
+        CONTROL_GROUPS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// P12: an empty control group whose shim is gone is removed. A group with a process in it
     /// stays.
     #[test]
     fn p12_empty_control_groups_are_removed() {
+        let _alone = lock_control_groups();
         let mark = crate::run_dir::new_launch_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
             eprintln!("not run: control groups cannot be created on this machine");
@@ -251,6 +262,7 @@ mod tests {
     #[test]
     fn p12_the_control_group_of_a_live_shim_stays() {
         use std::os::unix::process::CommandExt;
+        let _alone = lock_control_groups();
         let mark = crate::run_dir::new_launch_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
             eprintln!("not run: control groups cannot be created on this machine");

@@ -17,14 +17,14 @@ use regatta_core::plural;
 use regatta_engine::ports::git::RepoFacts;
 
 use crate::client::Client;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, provider};
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
 use crate::{composition, settings};
 
 mod fleet; // checks of the store, the agents and the bridges
 mod strays; // checks for leftover processes and directories
 
-use fleet::{check_agent, check_bridge, check_store_and_agents, check_store_offline};
+use fleet::FleetReport;
 use strays::check_strays;
 
 #[derive(Debug, Args)]
@@ -46,12 +46,19 @@ pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
         let of_project =
             |(name, path): &(_, PathBuf)| check_repository(&format!("repo {name}"), path, &dir);
         checks.extend(patient.projects.iter().map(of_project));
-        checks.extend(patient.agents.iter().flat_map(check_agent));
-        checks.extend(patient.bridges.iter().map(check_bridge));
+        if patient.projects.is_empty() {
+            let (what, fix) = ("none yet", "in a git repository: regatta init");
+            checks.push(check_line("project", CheckLevel::Warn, what, fix));
+        }
+        let presets = provider::find_presets();
+        let runtimes = patient.agents.iter().map(|view| &view.agent.runtime);
+        checks.extend(fleet::check_agents_exist(runtimes, || presets.clone()));
+        checks.extend(patient.agents.iter().flat_map(fleet::check_agent_view));
+        checks.extend(patient.bridges.iter().map(fleet::check_bridge));
         checks.push(check_sandbox());
         DoctorView {
             checks,
-            providers: crate::commands::provider::provider_lines(),
+            providers: presets.iter().map(provider::provider_line).collect(),
         }
     })
 }
@@ -73,7 +80,7 @@ fn check_line(
 /// Runs `regatta doctor`. Fails if the result of any check is bad.
 pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
-    let mut has_agents = false;
+    let mut report = FleetReport::default();
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
         Ok(dir) => check_data_dir(dir),
@@ -86,28 +93,36 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     if let Ok(dir) = &data_dir {
         checks.push(check_disk(dir));
         checks.push(check_repository("repo", &app.working_dir()?, dir));
-        if let Ok(facts) = composition::git_adapter(dir).inspect(&app.working_dir()?) {
-            checks.extend(check_submodules_and_lfs(&facts));
+        let facts = composition::git_adapter(dir).inspect(&app.working_dir()?);
+        if let Ok(facts) = &facts {
+            checks.extend(check_submodules_and_lfs(facts));
         }
         let client_result = match app.global.server {
             Some(_) => app.client().map(Some),
             None => Client::find(dir, app.timeout()),
         };
-        checks.extend(match client_result {
-            Ok(Some(client)) => {
-                let (daemon_checks, found_agents) = check_store_and_agents(&client);
-                has_agents = found_agents;
-                daemon_checks
-            }
-            Ok(None) => check_store_offline(dir),
-            Err(error) => vec![check_from_error("daemon", &error)],
-        });
+        report = match client_result {
+            Ok(Some(client)) => fleet::check_running_daemon(&client),
+            Ok(None) => fleet::check_store_offline(dir),
+            Err(error) => FleetReport {
+                checks: vec![check_from_error("daemon", &error)],
+                ..FleetReport::default()
+            },
+        };
+        // The projects of a daemon on another machine are not in this directory.
+        if facts.is_ok()
+            && app.global.server.is_none()
+            && let Some(projects) = &report.projects
+        {
+            checks.push(fleet::check_project(app, projects)?);
+        }
+        checks.append(&mut report.checks);
         checks.extend(check_strays(dir, args));
     }
     checks.extend(check_validation(&app.working_dir()?));
     checks.push(check_sandbox());
     checks.extend(check_path());
-    checks.extend(check_providers(has_agents));
+    checks.extend(check_providers(report.has_agents));
     let count = |level| {
         checks
             .iter()

@@ -203,9 +203,9 @@ fn p12_doctor_clean_ends_an_agent_whose_data_directory_was_deleted() {
     assert!(program.is_running(), "doctor ended the program");
     let cleaned = world.run(&["doctor", "--clean"]).stdout;
     assert!(
-        cleaned
-            .lines()
-            .any(|line| line.contains("ended the shim") && line.contains(path_text(&other.data_dir))),
+        cleaned.lines().any(
+            |line| line.contains("ended the shim") && line.contains(path_text(&other.data_dir))
+        ),
         "{cleaned}"
     );
     assert!(

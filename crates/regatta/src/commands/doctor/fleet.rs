@@ -1,44 +1,136 @@
 //! The checks of `regatta doctor` that need the board: the store, the agents and the bridges.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use regatta_agents::program_discovery::{MachineFacts, SignIn};
+use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
 use regatta_agents::{presets, program_discovery, sign_in};
 use regatta_api::live_view::{CheckLevel, DoctorCheck};
-use regatta_api::view::{AgentView, BridgeView};
+use regatta_api::view::{AgentView, BridgeView, ProjectView};
 use regatta_api::{call, input};
-use regatta_core::agent::{Runtime, SandboxLevel as Confined};
+use regatta_core::agent::{Agent, Runtime, SandboxLevel as Confined};
+use regatta_core::board::Board;
+use regatta_core::ids::ProjectName;
+use regatta_core::project::Project;
+use regatta_core::{plural, provider_outage};
 
 use super::{check_from_error, check_line};
 use crate::client::{CallReply, Client};
+use crate::commands::{CommandContext, provider, starter_agents};
 use crate::output::CommandError;
 use crate::{composition, daemon};
 
-/// Checks the database while no daemon runs, and does not start a daemon.
-pub(super) fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
-    let mut checks = vec![check_line(
-        "daemon",
-        CheckLevel::Ok,
-        "not running",
-        "regatta up",
-    )];
-    let store = dir.join(composition::STORE_FILE);
-    checks.push(match regatta_store::examine(&store) {
-        Ok(()) if store.exists() => check_line(
-            "store",
-            CheckLevel::Ok,
-            "intact; its rows were not checked",
-            "",
-        ),
-        Ok(()) => check_line("store", CheckLevel::Ok, "none yet", ""),
-        Err(error) => check_line("store", CheckLevel::Bad, error.message, error.hint),
-    });
-    checks
+/// What the store contains, as far as `doctor` could read it.
+#[derive(Default)]
+pub(super) struct FleetReport {
+    pub(super) checks: Vec<DoctorCheck>,
+    /// The projects with the paths of their repositories, or `None` if they could not be read.
+    pub(super) projects: Option<Vec<(ProjectName, String)>>,
+    /// True if any agent exists besides scripted agents.
+    pub(super) has_agents: bool,
 }
 
-/// Asks the running daemon about its database, agents and bridges. The second result is true if any
-/// agent exists besides scripted agents.
-pub(super) fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
+/// Checks the database while no daemon runs, and does not start a daemon.
+pub(super) fn check_store_offline(dir: &Path) -> FleetReport {
+    let daemon = check_line("daemon", CheckLevel::Ok, "not running", "regatta up");
+    let store = dir.join(composition::STORE_FILE);
+    let board = match regatta_store::examine(&store) {
+        Ok(Some(state)) if !state.unreadable_rows.is_empty() => {
+            let count = plural::count(state.unreadable_rows.len(), "row");
+            let what = format!("{count} of unfinished work cannot be read");
+            let fix = "start the daemon, then see the rows: regatta up; regatta status";
+            return FleetReport {
+                checks: vec![daemon, check_line("store", CheckLevel::Bad, what, fix)],
+                ..FleetReport::default()
+            };
+        }
+        Ok(Some(state)) => state.board,
+        Ok(None) if store.exists() => {
+            let what = "intact; an older version wrote it, so its rows were not read";
+            return FleetReport {
+                checks: vec![
+                    daemon,
+                    check_line("store", CheckLevel::Warn, what, "regatta up"),
+                ],
+                ..FleetReport::default()
+            };
+        }
+        Ok(None) => Board::default(),
+        Err(error) => {
+            let store = check_line("store", CheckLevel::Bad, error.message, error.hint);
+            return FleetReport {
+                checks: vec![daemon, store],
+                ..FleetReport::default()
+            };
+        }
+    };
+    let state = if store.exists() {
+        "intact; its history was not read"
+    } else {
+        "none yet"
+    };
+    let mut checks = vec![daemon, check_line("store", CheckLevel::Ok, state, "")];
+    let agents = || board.agents.values();
+    checks.extend(check_agents_exist(
+        agents().map(|agent| &agent.runtime),
+        provider::find_presets,
+    ));
+    checks.extend(agents().flat_map(|agent| {
+        let is_parked =
+            agent.offline.is_some() || provider_outage::find_parked(&board, agent).is_some();
+        check_agent(agent, is_parked)
+    }));
+    let project = |project: &Arc<Project>| (project.name.clone(), project.location.clone());
+    FleetReport {
+        checks,
+        projects: Some(board.projects.values().map(project).collect()),
+        has_agents: agents().any(|agent| !matches!(agent.runtime, Runtime::Scripted)),
+    }
+}
+
+/// Returns a warning if no agent exists that can work on a task without a script. The fix names the
+/// command that adds such an agent.
+pub(super) fn check_agents_exist<'a>(
+    runtimes: impl Iterator<Item = &'a Runtime>,
+    find_presets: impl FnOnce() -> Vec<FoundProgram>,
+) -> Option<DoctorCheck> {
+    let runtimes: Vec<&Runtime> = runtimes.collect();
+    let what = match &runtimes[..] {
+        [] => "none yet",
+        agents
+            if agents
+                .iter()
+                .all(|agent| matches!(agent, Runtime::Scripted)) =>
+        {
+            "only scripted agents, which do no task without a script"
+        }
+        _ => return None,
+    };
+    let fix = starter_agents::first_command(&find_presets()).unwrap_or_else(|| {
+        "see what is installed: regatta provider; then: regatta agent add NAME --preset PRESET"
+            .to_owned()
+    });
+    Some(check_line("agents", CheckLevel::Warn, what, fix))
+}
+
+/// Checks that the repository in the current directory is a project.
+pub(super) fn check_project(
+    app: &CommandContext,
+    projects: &[(ProjectName, String)],
+) -> Result<DoctorCheck, CommandError> {
+    Ok(match app.containing_project(projects)? {
+        Some(name) => check_line("project", CheckLevel::Ok, name.to_string(), ""),
+        None => check_line(
+            "project",
+            CheckLevel::Warn,
+            "this repository is not a project of Regatta yet",
+            "regatta init",
+        ),
+    })
+}
+
+/// Asks the running daemon about its database, projects, agents and bridges.
+pub(super) fn check_running_daemon(client: &Client) -> FleetReport {
     let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |daemon_info| {
         format!(
             "{} (pid {}, {})",
@@ -60,14 +152,10 @@ pub(super) fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool
     });
     match agents {
         Err(error) => checks.push(check_from_error("agents", &error)),
-        Ok(reply) if reply.data.is_empty() => checks.push(check_line(
-            "agents",
-            CheckLevel::Warn,
-            "none yet",
-            "see what is installed: regatta provider",
-        )),
         Ok(reply) => {
-            checks.extend(reply.data.iter().flat_map(check_agent));
+            let runtimes = reply.data.iter().map(|view| &view.agent.runtime);
+            checks.extend(check_agents_exist(runtimes, provider::find_presets));
+            checks.extend(reply.data.iter().flat_map(check_agent_view));
             checks.extend(check_parked(&reply.data));
         }
     }
@@ -94,7 +182,23 @@ pub(super) fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool
             }));
         }
     }
-    (checks, has_agents)
+    let projects: Result<CallReply<Vec<ProjectView>>, CommandError> =
+        client.call(call::ProjectList(input::EmptyInput {}));
+    let projects = match projects {
+        Err(error) => {
+            checks.push(check_from_error("project", &error));
+            None
+        }
+        Ok(reply) => {
+            let project = |project: ProjectView| (project.name, project.path);
+            Some(reply.data.into_iter().map(project).collect())
+        }
+    };
+    FleetReport {
+        checks,
+        projects,
+        has_agents,
+    }
 }
 
 /// Reports whether a bridge is on and connected, without a warning.
@@ -119,24 +223,25 @@ pub(super) fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     )
 }
 
-/// Checks that an agent's program is installed and signed in, and warns if it has no sandbox.
-pub(super) fn check_agent(agent: &AgentView) -> Vec<DoctorCheck> {
+/// Like [`check_agent`], for an agent as the daemon describes it.
+pub(super) fn check_agent_view(view: &AgentView) -> Vec<DoctorCheck> {
+    check_agent(&view.agent, view.parked.is_some())
+}
+
+/// Checks that an agent's program is installed and signed in, and warns if it has no sandbox. The
+/// program of a parked agent, which gets no work until a person acts, is not checked.
+fn check_agent(agent: &Agent, is_parked: bool) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
-    if let Some(argv) = agent
-        .agent
-        .runtime
-        .argv()
-        .filter(|_| agent.parked.is_none())
-    {
+    if let Some(argv) = agent.runtime.argv().filter(|_| !is_parked) {
         checks.push(check_agent_program(
             agent,
             argv.first().map(String::as_str).unwrap_or_default(),
         ));
     }
-    if agent.agent.profile.sandbox == Some(Confined::Off) {
+    if agent.profile.sandbox == Some(Confined::Off) {
         let text = format!(
             "{} has no sandbox, so its program may do everything that you may do",
-            agent.agent.name
+            agent.name
         );
         checks.push(check_line(
             "sandbox",
@@ -179,9 +284,8 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
 }
 
 /// Checks that an agent's program is installed and signed in.
-fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
+fn check_agent_program(agent: &Agent, program: &str) -> DoctorCheck {
     let preset = agent
-        .agent
         .profile
         .preset
         .as_deref()
@@ -196,7 +300,7 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
                 || {
                     format!(
                         "install it, or remove the agent: regatta agent rm {}",
-                        agent.agent.name
+                        agent.name
                     )
                 },
                 |preset| preset.install.to_owned(),
@@ -204,21 +308,21 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
             check_line(
                 "agent",
                 CheckLevel::Bad,
-                format!("{}: {program} is not installed", agent.agent.name),
+                format!("{}: {program} is not installed", agent.name),
                 fix,
             )
         }
         // The agent's program runs in a sandbox and cannot see this user's sign-in, so the user may
         // be signed in although the program is not.
         (Some(found), true)
-            if agent.agent.profile.keys.is_empty()
-                && available(&agent.agent.profile, found.preset) == SignIn::None =>
+            if agent.profile.keys.is_empty()
+                && available(&agent.profile, found.preset) == SignIn::None =>
         {
-            let text = format!("{}: {program} is not signed in", agent.agent.name);
+            let text = format!("{}: {program} is not signed in", agent.name);
             let add_again = || {
                 format!(
                     "add the agent again: regatta agent add {} --preset {}",
-                    agent.agent.name, found.preset.name
+                    agent.name, found.preset.name
                 )
             };
             check_line(
@@ -233,7 +337,7 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
             check_line(
                 "agent",
                 CheckLevel::Ok,
-                format!("{}: {program} {version}", agent.agent.name)
+                format!("{}: {program} {version}", agent.name)
                     .trim_end()
                     .to_owned(),
                 "",
@@ -242,7 +346,7 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
         (None, true) => check_line(
             "agent",
             CheckLevel::Ok,
-            format!("{}: {program}", agent.agent.name),
+            format!("{}: {program}", agent.name),
             "",
         ),
     }
