@@ -9,6 +9,7 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
         "init",
         &[
             "regatta init",
+            "regatta init --yes",
             "regatta init --trunk main --validate 'cargo test'",
         ],
     ),

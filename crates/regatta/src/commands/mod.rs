@@ -60,6 +60,7 @@ pub(crate) mod runner;
 pub(crate) mod schema;
 pub(crate) mod scope;
 pub(crate) mod serve;
+mod shell_files;
 pub(crate) mod show;
 mod starter_agents;
 pub(crate) mod status;
