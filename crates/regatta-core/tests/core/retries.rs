@@ -152,6 +152,17 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             },
         ),
         (
+            AttemptCause::NoNetwork,
+            true,
+            ExpectedOutcome::Continues,
+            |world, grant| {
+                world.ask(
+                    "regatta",
+                    exit_command(grant, failed_exit(FailureClass::NoNetwork)),
+                );
+            },
+        ),
+        (
             AttemptCause::Parked,
             false,
             ExpectedOutcome::Continues,

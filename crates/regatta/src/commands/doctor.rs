@@ -318,7 +318,8 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
                 id,
                 CheckLevel::Warn,
                 format!("changes in {}", facts.dirty_files.join(", ")),
-                "commit or stash them, because work on these files lands only after that",
+                "commit or stash them, because work on these files lands only after that: git \
+                 commit -a, or git stash",
             ),
             (None, true) => check_line(
                 id,

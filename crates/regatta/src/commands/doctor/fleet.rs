@@ -267,7 +267,8 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
     }
     let line = |(_, names, why): (String, Vec<&str>, &str)| {
         // Cut off the fix at the end of the daemon's text, because the fix has its own column here.
-        let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
+        let (what, fix) = why.rsplit_once("; ").unwrap_or((why, "fix that"));
+        let fix = fix.split(", then: ").next().unwrap_or(fix);
         let text = if names.len() == 1 {
             what.to_owned()
         } else {
@@ -277,7 +278,7 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
             "agent",
             CheckLevel::Warn,
             text,
-            format!("fix that, then: regatta resume {}", names.join(" ")),
+            format!("{fix}, then: regatta resume {}", names.join(" ")),
         )
     };
     causes.into_iter().map(line).collect()
