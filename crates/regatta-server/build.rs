@@ -18,7 +18,7 @@ fn main() {
     let files = list_files(&page);
     assert!(
         files.iter().any(|(name, _)| name == "index.html"),
-        "{} has no index.html: run `npm run bundle` in web/",
+        "{} has no index.html: run `cargo xtask web --build`",
         page.display()
     );
     let mut text = String::from("/// The page's files, by their path from its root.\n");

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use anyhow::{Context, bail};
 
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 8] = [
+    "build",
     "check",
     "json",
     "threads",

@@ -66,6 +66,7 @@ cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
 cargo xtask prose               [--samples 30] [--seed 7] [--under crates/regatta-core]
 cargo xtask reference           [--binary PATH] [--write] (docs/reference)
 cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
+cargo xtask web                 --build (crates/regatta-server/page)
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask dist                [--help] (the files of a release)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]

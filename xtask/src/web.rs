@@ -1,12 +1,15 @@
 //! `cargo xtask web`: builds and tests the web page, and uses it in a real browser.
 //!
-//! Installs the packages from the lock file, builds the page, runs its tests, and then drives
-//! Chromium against the real program: 3, 30 and 300 agents, answers by key, a lost connection,
-//! output of a hostile program, axe on every page, the first steps of a new user, and the costs.
+//! `--build` only renews the built page that is committed in `crates/regatta-server/page`. Needs
+//! Node 20 or later.
+//!
+//! Without `--build` it installs the packages from the lock file, builds the page, runs its tests,
+//! and then drives Chromium against the real program: 3, 30 and 300 agents, answers by key, a lost
+//! connection, output of a hostile program, axe on every page, the first steps of a new user, and
+//! the costs.
 //! `--write` stores the screenshots in `docs/screens`, `--both` takes each in both themes,
 //! `--minutes 10` watches the heap and the daemon's memory for that long, and `--only
-//! walk,fleet300` runs a part. Needs Node 20 or later; Chromium is installed with apt if it is
-//! missing.
+//! walk,fleet300` runs a part. Chromium is installed with apt if it is missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +20,9 @@ use crate::args::Args;
 use crate::bench::start::program_path;
 use crate::browser;
 
+/// Installs the page's packages exactly as the lock file lists them.
+const INSTALL_PACKAGES: &[&str] = &["ci", "--no-audit", "--no-fund"];
+
 fn web_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -26,35 +32,12 @@ fn web_dir() -> PathBuf {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let web = web_dir().join("web");
-    let node = Command::new("node")
-        .arg("--version")
-        .output()
-        .context("the page needs Node 20 or later")?;
-    let version = String::from_utf8_lossy(&node.stdout)
-        .trim()
-        .trim_start_matches('v')
-        .to_owned();
-    let major: u32 = version
-        .split('.')
-        .next()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0);
-    ensure!(
-        major >= 20,
-        "the page needs Node 20 or later, this is {version}"
-    );
-    for step in [
-        &["ci", "--no-audit", "--no-fund"][..],
-        &["run", "build"],
-        &["test"],
-    ] {
-        let output = Command::new("npm")
-            .args(step)
-            .current_dir(&web)
-            .status()
-            .context("could not start npm")?;
-        ensure!(output.success(), "npm {} failed", step.join(" "));
+    require_node()?;
+    if args.flag("build") {
+        run_npm(&web, &[INSTALL_PACKAGES, &["run", "bundle"]])?;
+        return Ok(true);
     }
+    run_npm(&web, &[INSTALL_PACKAGES, &["run", "build"], &["test"]])?;
     let chromium = browser::install()?;
     let chromium = if Path::new(&chromium).is_absolute() {
         chromium
@@ -77,4 +60,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         test.arg("--screens").arg(web_dir().join("docs/screens"));
     }
     Ok(test.status().context("could not start node")?.success())
+}
+
+/// Fails if Node is missing or too old for the page's tools.
+fn require_node() -> anyhow::Result<()> {
+    let node = Command::new("node")
+        .arg("--version")
+        .output()
+        .context("the page needs Node 20 or later")?;
+    let version = String::from_utf8_lossy(&node.stdout)
+        .trim()
+        .trim_start_matches('v')
+        .to_owned();
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0);
+    ensure!(
+        major >= 20,
+        "the page needs Node 20 or later, this is {version}"
+    );
+    Ok(())
+}
+
+/// Runs `npm` in the page's directory once for each list of arguments.
+fn run_npm(web: &Path, steps: &[&[&str]]) -> anyhow::Result<()> {
+    for step in steps {
+        let status = Command::new("npm")
+            .args(*step)
+            .current_dir(web)
+            .status()
+            .context("could not start npm")?;
+        ensure!(status.success(), "npm {} failed", step.join(" "));
+    }
+    Ok(())
 }

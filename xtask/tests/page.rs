@@ -82,7 +82,7 @@ fn committed_page_was_built_from_its_sources() {
         line.unwrap_or_else(|| panic!("page.lock has no {field}: {lock}"))
             .to_owned()
     };
-    let renew = "run `npm ci && npm run bundle` in web/, and commit the result";
+    let renew = "run `cargo xtask web --build`, and commit the result";
     assert_eq!(
         locked("sources"),
         sources_hash(&workspace_root().join("web")),
@@ -127,4 +127,41 @@ fn every_change_of_a_source_changes_the_hash() {
     different.sort();
     different.dedup();
     assert_eq!(different.len(), seen.len(), "{seen:?}");
+}
+
+/// `cargo xtask web --build` installs the packages of the lock file and writes the page, and starts
+/// no browser.
+#[test]
+fn the_build_of_the_page_installs_its_packages_and_bundles_it() {
+    let bin = tempfile::tempdir().unwrap();
+    let log = bin.path().join("log");
+    let write_program = |name: &str, script: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = bin.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    write_program("npm", &format!("echo \"$PWD $*\" >> {}", log.display()));
+    let build = || {
+        std::process::Command::new(env!("CARGO_BIN_EXE_xtask"))
+            .args(["web", "--build"])
+            .env("PATH", bin.path())
+            .output()
+            .unwrap()
+    };
+    write_program("node", "echo v18.0.0");
+    let refused = build();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("needs Node 20 or later"), "{message}");
+    assert!(!log.exists(), "npm ran with an old Node");
+
+    write_program("node", "echo v22.0.0");
+    let built = build();
+    assert!(built.status.success(), "{built:?}");
+    let web = workspace_root().join("web");
+    let expected = format!(
+        "{0} ci --no-audit --no-fund\n{0} run bundle\n",
+        web.display()
+    );
+    assert_eq!(fs::read_to_string(&log).unwrap(), expected);
 }

@@ -66,7 +66,13 @@ fn every_refusal_has_a_fix() {
 #[test]
 fn every_other_code_exists() {
     let mut sources = String::new();
-    for name in ["regatta", "regatta-api", "regatta-engine", "regatta-server"] {
+    for name in [
+        "regatta",
+        "regatta-api",
+        "regatta-engine",
+        "regatta-git",
+        "regatta-server",
+    ] {
         add_sources(
             &Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join("../crates")

@@ -3,7 +3,7 @@
 //!
 //! Normally the owner removes its shims, control groups and directories. But the owner can be
 //! killed, or the owner's data directory can be deleted. The next start of the daemon, or `regatta
-//! doctor`, then removes the leftovers (P12).
+//! doctor --clean`, then removes the leftovers (P12).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -130,21 +130,31 @@ impl RunningShim {
 
 /// Removes empty control groups that no supervisor process uses any more, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
+    let groups = abandoned_control_groups()?;
+    Ok(groups.iter().filter(|group| group.remove()).count())
+}
+
+/// Counts the empty control groups that no supervisor process uses any more.
+pub fn count_abandoned_control_groups() -> io::Result<usize> {
+    Ok(abandoned_control_groups()?.len())
+}
+
+fn abandoned_control_groups() -> io::Result<Vec<Cgroup>> {
     // List the groups before the supervisor processes. A supervisor is alive when it creates its
     // group, so a listed group whose supervisor is not listed below is no longer used.
     let groups = Cgroup::list_all();
     if groups.is_empty() {
-        return Ok(0);
+        return Ok(vec![]);
     }
     let shims = running_shims()?;
     let live_marks: BTreeSet<String> = shims
         .iter()
         .filter_map(|shim| mark_of_process(shim.pid()))
         .collect();
-    let empty_groups = groups
+    let abandoned = groups
         .into_iter()
         .filter(|(mark, group)| !live_marks.contains(mark) && group.members().is_empty());
-    Ok(empty_groups.filter(|(_, group)| group.remove()).count())
+    Ok(abandoned.map(|(_, group)| group).collect())
 }
 
 /// Returns the launch mark (the text that identifies a launch's processes) from a process's
@@ -204,12 +214,23 @@ impl AgentsAdapter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Keeps a test from removing the control group of another test.
+    fn lock_control_groups() -> MutexGuard<'static, ()> {
+        static CONTROL_GROUPS: Mutex<()> = Mutex::new(());
+        CONTROL_GROUPS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
 
     /// P12: an empty control group whose shim is gone is removed. A group with a process in it
     /// stays.
     #[test]
     fn p12_empty_control_groups_are_removed() {
+        let _alone = lock_control_groups();
         let mark = crate::run_dir::new_launch_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
             eprintln!("not run: control groups cannot be created on this machine");
@@ -228,7 +249,11 @@ mod tests {
         );
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(Cgroup::list_all().iter().any(|(known, _)| *known == mark));
+        assert!(count_abandoned_control_groups().unwrap() > 0);
+        assert!(
+            Cgroup::list_all().iter().any(|(known, _)| *known == mark),
+            "counting removes nothing"
+        );
         sweep_control_groups().unwrap();
         assert!(!Cgroup::list_all().iter().any(|(known, _)| *known == mark));
     }
@@ -237,6 +262,7 @@ mod tests {
     #[test]
     fn p12_the_control_group_of_a_live_shim_stays() {
         use std::os::unix::process::CommandExt;
+        let _alone = lock_control_groups();
         let mark = crate::run_dir::new_launch_mark().unwrap();
         let Some(group) = Cgroup::create(&mark) else {
             eprintln!("not run: control groups cannot be created on this machine");

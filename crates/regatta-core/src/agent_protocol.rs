@@ -23,6 +23,9 @@ pub enum FailureClass {
     RateLimit,
     /// The provider has too many requests and cannot answer now.
     Overloaded,
+    /// The program cannot reach its provider over the network: a name cannot be resolved, or the
+    /// connection fails.
+    NoNetwork,
     /// The conversation no longer fits into the model's context.
     ContextFull,
     /// The model declined to do the work.
@@ -56,10 +59,11 @@ pub enum FailureConsequence {
 }
 
 impl FailureClass {
-    pub const ALL: [FailureClass; 9] = [
+    pub const ALL: [FailureClass; 10] = [
         FailureClass::Auth,
         FailureClass::RateLimit,
         FailureClass::Overloaded,
+        FailureClass::NoNetwork,
         FailureClass::ContextFull,
         FailureClass::Refused,
         FailureClass::Crashed,
@@ -75,7 +79,7 @@ impl FailureClass {
                 FailureConsequence::NeedsPerson
             }
             FailureClass::RateLimit => FailureConsequence::Park,
-            FailureClass::Overloaded => FailureConsequence::Retry {
+            FailureClass::Overloaded | FailureClass::NoNetwork => FailureConsequence::Retry {
                 counts_as_failure: false,
             },
             FailureClass::ContextFull => FailureConsequence::NewSession,
@@ -92,6 +96,7 @@ impl FailureClass {
             FailureClass::Auth => "auth",
             FailureClass::RateLimit => "rate_limit",
             FailureClass::Overloaded => "overloaded",
+            FailureClass::NoNetwork => "no_network",
             FailureClass::ContextFull => "context_full",
             FailureClass::Refused => "refused",
             FailureClass::Crashed => "crashed",

@@ -95,6 +95,9 @@ pub enum AttemptCause {
     Parked,
     /// The provider had too many requests. The task is tried again later.
     Overloaded,
+    /// The agent's program could not reach its provider over the network. The task is tried again
+    /// later.
+    NoNetwork,
     /// The model's context was full. The task continues in the same workspace with a new session.
     ContextFull,
     /// The model declined the task.

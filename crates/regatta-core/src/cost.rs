@@ -471,6 +471,7 @@ pub fn is_lost(cause: AttemptCause) -> bool {
         | AttemptCause::Hung
         | AttemptCause::OverBudget
         | AttemptCause::Overloaded
+        | AttemptCause::NoNetwork
         | AttemptCause::Refused
         | AttemptCause::Auth
         | AttemptCause::BadConfig => true,

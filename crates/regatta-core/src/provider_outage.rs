@@ -93,9 +93,10 @@ pub fn describe(parked: &ProviderOutage, now: Now) -> String {
         None => {
             let agent = parked.name.strip_prefix("agent:").unwrap_or(&parked.name);
             format!(
-                "{agent} {}: {}; fix that, then: regatta resume {agent}",
+                "{agent} {}: {}; {}, then: regatta resume {agent}",
                 describe_class(parked.class),
-                short_reason(parked)
+                short_reason(parked),
+                describe_fix(parked.class)
             )
         }
     }
@@ -108,6 +109,16 @@ pub(crate) fn describe_class(class: FailureClass) -> &'static str {
         "is not signed in"
     } else {
         "cannot work as it is set up"
+    }
+}
+
+/// Describes what a person does before the agent gets work again. `regatta provider` prints the
+/// command that signs in each program.
+fn describe_fix(class: FailureClass) -> &'static str {
+    if class == FailureClass::Auth {
+        "sign in as regatta provider says"
+    } else {
+        "fix that"
     }
 }
 
@@ -142,8 +153,9 @@ pub fn describe_all(parked: &[&ProviderOutage]) -> String {
         names.join(", ")
     };
     format!(
-        "{named} {obstacle}: {}; fix that, then: regatta resume {}",
+        "{named} {obstacle}: {}; {}, then: regatta resume {}",
         short_reason(first),
+        describe_fix(first.class),
         names.join(" ")
     )
 }
@@ -345,9 +357,10 @@ mod tests {
             describe(&one, now),
             "amy cannot work as it is set up: no model opus-5; fix that, then: regatta resume amy"
         );
-        assert!(
-            describe(&parked("amy", FailureClass::Auth), now)
-                .starts_with("amy is not signed in: no model")
+        assert_eq!(
+            describe(&parked("amy", FailureClass::Auth), now),
+            "amy is not signed in: no model opus-5; sign in as regatta provider says, then: regatta \
+             resume amy"
         );
         let names = ["amy", "bob", "cid", "dan"];
         let all: Vec<ProviderOutage> = names

@@ -19,7 +19,10 @@ pub(crate) fn git_missing() -> GitError {
     git_error(
         "git_missing",
         "Regatta found no program `git` in the directories of PATH.".into(),
-        install_hint(),
+        format!(
+            "install git {} or newer, then try again: apt-get install git",
+            min_version()
+        ),
     )
 }
 
@@ -548,11 +551,44 @@ pub(crate) fn push_failed(remote: &str, refused_line: &str, printed: &str) -> St
         Some((_, reason)) => reason.replace(']', ""),
         None => first_error_line(printed),
     };
-    format!("`git push {remote}` failed: {}", reason.trim())
+    with_network_hint(
+        remote,
+        printed,
+        format!("`git push {remote}` failed: {}", reason.trim()),
+    )
 }
 
 pub(crate) fn fetch_failed(remote: &str, printed: &str) -> String {
-    format!("`git fetch {remote}` failed: {}", first_error_line(printed))
+    with_network_hint(
+        remote,
+        printed,
+        format!("`git fetch {remote}` failed: {}", first_error_line(printed)),
+    )
+}
+
+/// Texts that git and ssh print when they cannot reach a remote over the network.
+const NETWORK_FAILURES: [&str; 9] = [
+    "Could not resolve host",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "Failed to connect",
+    "Couldn't connect to server",
+    "Connection refused",
+    "Connection timed out",
+    "Network is unreachable",
+    "No route to host",
+];
+
+/// Appends the command that tests the connection if git could not reach the remote over the network.
+fn with_network_hint(remote: &str, printed: &str, failure: String) -> String {
+    let is_network_failure = NETWORK_FAILURES.iter().any(|text| printed.contains(text));
+    if !is_network_failure {
+        return failure;
+    }
+    format!(
+        "the remote {remote} cannot be reached over the network ({failure}); Regatta tries again; \
+         to test the connection: git ls-remote {remote}"
+    )
 }
 
 pub(crate) fn fetch_needed(reason: &str) -> GitError {
@@ -758,6 +794,32 @@ fn first_error_line(printed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unreachable_remote_names_the_command_that_tests_the_connection() {
+        let http = "fatal: unable to access 'http://example.invalid/a.git/': Could not resolve host: \
+                    example.invalid\n";
+        let ssh = "ssh: connect to host example.invalid port 22: Connection refused\n\
+                   fatal: Could not read from remote repository.\n";
+        for printed in [http, ssh] {
+            for text in [
+                push_failed("origin", "", printed),
+                fetch_failed("origin", printed),
+            ] {
+                assert!(
+                    text.starts_with("the remote origin cannot be reached over the network")
+                        && text.ends_with("to test the connection: git ls-remote origin"),
+                    "{text}"
+                );
+            }
+        }
+        let denied = push_failed(
+            "origin",
+            "!\tmain:main\t[remote rejected] (hook declined)",
+            "",
+        );
+        assert!(denied.starts_with("`git push origin` failed: "), "{denied}");
+    }
 
     #[test]
     fn git_error_output_becomes_one_sentence_with_a_code() {

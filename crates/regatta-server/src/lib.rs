@@ -299,6 +299,12 @@ async fn run_tracer(shared: Arc<ServerState>) {
     }
 }
 
+/// Returns the descriptions of the MCP tools that an attempt may call although they are not listed.
+/// The reference in `docs` has them.
+pub fn unlisted_tools() -> Vec<serde_json::Value> {
+    mcp::unlisted_tools()
+}
+
 /// Waits until the server starts to shut down.
 pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<Option<ShutdownCause>>) {
     let _sender_gone = shutdown.wait_for(Option::is_some).await;

@@ -17,13 +17,13 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use regatta_engine::ports::store::StoreError;
+use regatta_engine::ports::store::{LoadedState, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::errors::{self, StoreFault};
 use crate::wal::{self, LogState};
-use crate::{backup, deferred_rows, schema, store_files, store_mark};
+use crate::{backup, deferred_rows, load, schema, store_files, store_mark};
 
 /// The largest size in bytes of a store that gets a `quick_check` at every open. For this size the
 /// check takes about 50 ms.
@@ -71,8 +71,9 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
 }
 
 /// Checks the store at `path` like [`open_for_writing`] but changes nothing: it does not change the
-/// schema, copy the write-ahead log or create a file.
-pub fn examine(path: &Path) -> Result<(), StoreError> {
+/// schema, copy the write-ahead log or create a file. Returns the board (the state of all
+/// unfinished work), or `None` if there is no store or an older version wrote it.
+pub fn examine(path: &Path) -> Result<Option<LoadedState>, StoreError> {
     if !path
         .try_exists()
         .map_err(|cause| errors::io_error("read the store", path, &cause))?
@@ -80,13 +81,13 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         return if store_mark::read_mark(path)?.is_some() {
             Err(errors::store_missing(path))
         } else {
-            Ok(())
+            Ok(None)
         };
     }
     inspect_store_header(path)?;
     let log = wal::inspect_log(path)
         .map_err(|cause| errors::io_error("read the log of the store", path, &cause))?;
-    let inspect = || -> Result<(), StoreFault> {
+    let inspect = || -> Result<Option<LoadedState>, StoreFault> {
         // SQLite creates files beside a store even to read it. A store without a write-ahead log
         // can be opened as immutable, and then SQLite creates no files.
         let connection = match log {
@@ -96,7 +97,12 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
         inspect_store(&connection, path)?;
         run_sqlite_check(&connection, "quick_check")?;
-        store_mark::verify_mark(&connection, path, log)
+        store_mark::verify_mark(&connection, path, log)?;
+        // Only a start of the daemon migrates the rows of an older version.
+        if schema::schema_version(&connection)? < schema::newest_version() {
+            return Ok(None);
+        }
+        load::load_store(&connection).map(Some)
     };
     inspect().map_err(|fault| fault.into_error("read the store", path))
 }

@@ -4,7 +4,7 @@
 //! An agent test runs without a daemon, in a temporary directory outside of the data directory. A
 //! record in the data directory holds the path of that directory, and the process that runs the
 //! test holds a lock on the record. A free lock means that the process has ended, perhaps in a
-//! crash. The next test, the next start of the daemon or `regatta doctor` then removes the
+//! crash. The next test, the next start of the daemon or `regatta doctor --clean` then removes the
 //! directory. The agent's program does not run on until then, because its shim (the process that
 //! supervises the program) stops the program when the testing process no longer writes the contact
 //! file.
@@ -109,7 +109,7 @@ impl Drop for AgentTestDir {
         if let Err(error) = remove_with_record(&self.path, &self.record_path) {
             tracing::warn!(
                 "could not remove the directory {} of the agent test; remove it with regatta \
-                 doctor: {error}",
+                 doctor --clean: {error}",
                 self.path.display()
             );
         }
@@ -137,14 +137,33 @@ fn remove_with_record(dir: &Path, record: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops the agents' programs and removes the directories of agent tests whose testing process has
-/// ended. Returns the number of these tests.
-pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
+/// An agent test whose testing process has ended without removing the directory of the test.
+pub(crate) struct AbandonedTest {
+    record_path: PathBuf,
+    /// The directory of the test, or `None` if a crash interrupted the writing of the record.
+    dir: Option<PathBuf>,
+    /// The lock on the record, so that only one process removes the directory.
+    _lock: File,
+}
+
+impl AbandonedTest {
+    /// Stops the program of the test, and removes its directory and its record.
+    fn remove(&self) -> io::Result<()> {
+        let Some(dir) = &self.dir else {
+            return fs::remove_file(&self.record_path);
+        };
+        composition::end_shims_in(&dir.join("data")).map_err(io::Error::other)?;
+        remove_with_record(dir, &self.record_path)
+    }
+}
+
+/// Returns the agent tests whose testing process has ended, and changes nothing.
+pub(crate) fn find_abandoned(data_dir: &Path) -> io::Result<Vec<AbandonedTest>> {
     let entries = match fs::read_dir(records_dir(data_dir)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
         entries => entries?,
     };
-    let mut swept = 0;
+    let mut abandoned = Vec::new();
     for entry in entries {
         let record = entry?.path();
         let Ok(lock) = File::open(&record) else {
@@ -160,15 +179,21 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
         let is_ours = dir
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
-        if is_ours && dir.is_absolute() {
-            composition::end_shims_in(&dir.join("data")).map_err(io::Error::other)?;
-            remove_with_record(&dir, &record)?;
-        } else {
-            fs::remove_file(&record)?;
-        }
-        swept += 1;
+        abandoned.push(AbandonedTest {
+            record_path: record,
+            dir: (is_ours && dir.is_absolute()).then_some(dir),
+            _lock: lock,
+        });
     }
-    Ok(swept)
+    Ok(abandoned)
+}
+
+/// Stops the agents' programs and removes the directories of agent tests whose testing process has
+/// ended. Returns the number of these tests.
+pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
+    let abandoned = find_abandoned(data_dir)?;
+    abandoned.iter().try_for_each(AbandonedTest::remove)?;
+    Ok(abandoned.len())
 }
 
 #[cfg(test)]
@@ -207,6 +232,8 @@ mod tests {
             foreign.to_str().unwrap(),
         )
         .unwrap();
+        assert_eq!(find_abandoned(data.path()).unwrap().len(), 3);
+        assert!(left.is_dir(), "finding removes nothing");
         assert_eq!(sweep_abandoned(data.path()).unwrap(), 3);
         assert!(!left.exists() && foreign.is_dir());
         assert_eq!(fs::read_dir(records_dir(data.path())).unwrap().count(), 0);

@@ -142,7 +142,9 @@ pub(crate) const EXIT_CODES: &str = "\
   7  budget reached
   8  partly done: some tasks landed, others did not
 124  timed out
+129  hung up: the terminal was closed (only agent test)
 130  interrupted
+143  terminated by SIGTERM (only agent test)
 ";
 
 #[derive(Debug, Parser)]
@@ -489,5 +491,93 @@ impl CliCommand {
             CliCommand::Token(command) => matches!(command, TokenCommand::List),
             _ => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// The expressions in place of a number, with the codes that they can have.
+    const COMPUTED_CODES: [(&str, &[u8]); 5] = [
+        ("128 + number", &[129, 130, 143]),
+        ("TIMEOUT_EXIT_CODE", &[124]),
+        // These codes come from a `CommandError` or from `Problem::exit_code`.
+        ("code", &[]),
+        ("problem.exit_code()", &[]),
+        ("u8::try_from(code).unwrap_or(2)", &[2]),
+    ];
+
+    fn collect_sources(dir: &Path, found: &mut String) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                collect_sources(&path, found);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                *found += &std::fs::read_to_string(&path).unwrap();
+            }
+        }
+    }
+
+    /// Returns the text up to the bracket that closes the call.
+    fn argument(rest: &str) -> &str {
+        let mut depth = 0;
+        let end = rest.find(|sign: char| {
+            depth += match sign {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            depth < 0
+        });
+        &rest[..end.unwrap_or(0)]
+    }
+
+    /// Every exit code in the source has a line in the table that `regatta help exit-codes` prints,
+    /// and every line of the table is used.
+    #[test]
+    fn every_exit_code_is_in_the_table() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut sources = String::new();
+        collect_sources(&crates.join("src"), &mut sources);
+        let mut used = BTreeSet::from([0]);
+        // The bracket is apart, so that this test does not find its own text.
+        for name in ["CommandError::Exit", "ExitCode::from"] {
+            let call = format!("{name}(");
+            for rest in sources.split(&call).skip(1) {
+                let code = argument(rest);
+                let is_pattern = code == "_" || code.contains('{') || code.starts_with('"');
+                match (code.parse::<u8>(), is_pattern) {
+                    (Ok(code), _) => drop(used.insert(code)),
+                    (Err(_), true) => {}
+                    (Err(_), false) => {
+                        let known = COMPUTED_CODES.iter().find(|(text, _)| *text == code);
+                        let (_, codes) = known.unwrap_or_else(|| {
+                            panic!("{call}{code}) is missing in COMPUTED_CODES")
+                        });
+                        used.extend(codes.iter());
+                    }
+                }
+            }
+        }
+        let problem =
+            std::fs::read_to_string(crates.join("../regatta-api/src/problem.rs")).unwrap();
+        let (_, rest) = problem.split_once("fn exit_code(").unwrap();
+        let body = rest.split("\n    }\n").next().unwrap();
+        let of_problems: Vec<u8> = body
+            .split("=> ")
+            .skip(1)
+            .map(|arm| arm.split(',').next().unwrap().parse().unwrap())
+            .collect();
+        assert!(of_problems.len() > 4, "{of_problems:?}");
+        used.extend(of_problems);
+        let listed: BTreeSet<u8> = EXIT_CODES
+            .lines()
+            .map(|line| line.split_whitespace().next().unwrap().parse().unwrap())
+            .collect();
+        assert_eq!(listed, used);
     }
 }

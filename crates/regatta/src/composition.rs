@@ -353,16 +353,36 @@ pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
     Ok(shims.len())
 }
 
-/// Removes leftovers that no daemon can find again, and returns a line about each removal.
-///
-/// Leftovers are directories of ended agent tests, shims (supervisors of agents' programs) whose
-/// directory was deleted, and empty control groups (cgroups).
+/// Leftovers that no daemon can find again.
+pub(crate) struct Strays {
+    /// The number of agent tests that ended without removing their directories.
+    pub(crate) agent_tests: usize,
+    /// The shims (supervisors of agents' programs) whose directory was deleted.
+    pub(crate) shims: Vec<RunningShim>,
+    /// The number of empty control groups (cgroups).
+    pub(crate) control_groups: usize,
+}
+
+/// Finds everything that [`sweep_strays`] removes, and changes nothing.
+pub(crate) fn find_strays(data_dir: &Path) -> std::io::Result<Strays> {
+    let mut shims = running_shims()?;
+    shims.retain(RunningShim::is_abandoned);
+    Ok(Strays {
+        agent_tests: crate::agent_test_dirs::find_abandoned(data_dir)?.len(),
+        shims,
+        control_groups: regatta_agents::leftovers::count_abandoned_control_groups()?,
+    })
+}
+
+/// Removes leftovers that no daemon can find again, and returns a line about each removal. The
+/// leftovers are those that [`find_strays`] returns.
 pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     let mut done = Vec::new();
     let trials = crate::agent_test_dirs::sweep_abandoned(data_dir)?;
     if trials > 0 {
         done.push(format!(
-            "removed the directories of {trials} interrupted agent tests"
+            "removed the directories of {}",
+            plural::count(trials, "interrupted agent test")
         ));
     }
     for shim in running_shims()?.iter().filter(|shim| shim.is_abandoned()) {
@@ -378,7 +398,10 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     }
     let groups = regatta_agents::leftovers::sweep_control_groups()?;
     if groups > 0 {
-        done.push(format!("removed {groups} empty control groups"));
+        done.push(format!(
+            "removed {}",
+            plural::count(groups, "empty control group")
+        ));
     }
     Ok(done)
 }

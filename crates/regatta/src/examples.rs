@@ -9,11 +9,19 @@ pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
         "init",
         &[
             "regatta init",
+            "regatta init --yes",
             "regatta init --trunk main --validate 'cargo test'",
         ],
     ),
     ("demo", &["regatta demo", "regatta demo --size 30 --serve"]),
-    ("doctor", &["regatta doctor", "regatta doctor --end-strays"]),
+    (
+        "doctor",
+        &[
+            "regatta doctor",
+            "regatta doctor --clean",
+            "regatta doctor --end-strays",
+        ],
+    ),
     ("upgrade", &["regatta upgrade --check"]),
     ("up", &["regatta up", "regatta up --restart"]),
     ("down", &["regatta down", "regatta down --keep-agents"]),

@@ -274,16 +274,60 @@ mod tests {
             "{read:?} and {known:?}"
         );
         assert_eq!(schema["additionalProperties"], false);
-        // The schema also has every setting of the bridges.
-        let known = schema["properties"]["bridges"]["properties"]
-            .as_object()
-            .unwrap();
-        let read = serde_json::to_value(regatta_bridges::config::BridgesConfig::default()).unwrap();
-        let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
-        let mut known: Vec<&String> = known.keys().collect();
-        read.sort_unstable();
-        known.sort_unstable();
-        assert_eq!(known, read);
+    }
+
+    /// Returns the fields that a settings table may have. Serde lists them in the error about an
+    /// unknown field.
+    fn fields_read<T: serde::de::DeserializeOwned>() -> Vec<String> {
+        let error = toml::from_str::<T>("no_such_field = 1")
+            .map(drop)
+            .unwrap_err();
+        let (_, listed) = error.message().split_once(", expected ").unwrap();
+        let mut fields: Vec<String> = listed
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
+        fields.sort_unstable();
+        fields
+    }
+
+    /// The part of the schema that is written by hand has exactly the fields that the program reads,
+    /// so that a new field must be documented.
+    #[test]
+    fn the_schema_of_settings_has_every_field_that_is_read() {
+        use crate::settings::{DaemonSection, ProjectSection, SettingsFile, ValidationSection};
+        use regatta_bridges::config::{AgentEntry, BridgesConfig, ChannelMapping, WebhookConfig};
+        let schema = config_schema();
+        let tables = [
+            ("", fields_read::<SettingsFile>()),
+            ("/properties/project", fields_read::<ProjectSection>()),
+            ("/properties/validation", fields_read::<ValidationSection>()),
+            ("/properties/daemon", fields_read::<DaemonSection>()),
+            (
+                "/properties/price/items",
+                fields_read::<regatta_engine::prices::ModelPrice>(),
+            ),
+            (
+                "/properties/agents/additionalProperties",
+                fields_read::<AgentEntry>(),
+            ),
+            ("/properties/bridges", fields_read::<BridgesConfig>()),
+            (
+                "/properties/bridges/properties/map/items",
+                fields_read::<ChannelMapping>(),
+            ),
+            (
+                "/properties/bridges/properties/webhook/items",
+                fields_read::<WebhookConfig>(),
+            ),
+        ];
+        for (path, read) in tables {
+            let table = schema.pointer(path).unwrap();
+            assert_eq!(property_names(table), read, "{path}");
+            assert_eq!(table["additionalProperties"], false, "{path}");
+        }
     }
 
     use regatta_agents::script::STEP_NAMES;

@@ -187,6 +187,14 @@ mod tests {
 0000000000000000  w   D  *UND*\t0000000000000000  Base        __gmon_start__
 ";
 
+    /// The page that people read names the same limit.
+    #[test]
+    fn the_documentation_names_the_limit_of_the_size() {
+        let page = include_str!("../../../docs/install.md");
+        let words = format!("has more than {} MiB", MAX_BINARY_BYTES >> 20);
+        assert!(page.contains(&words), "docs/install.md lacks: {words}");
+    }
+
     #[test]
     fn the_newest_glibc_is_compared_by_number() {
         assert_eq!(newest_glibc(SYMBOLS).expect("there are versions"), (2, 28));

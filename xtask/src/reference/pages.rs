@@ -2,7 +2,8 @@
 //!
 //! The pages come from the program's help texts, from `docs/openapi.json`, and from a daemon that
 //! this module starts in a temporary directory: its tools for agents and its metrics. The meanings
-//! of events and wait reasons are in two text files, because the program does not print them.
+//! of events, wait reasons and addresses that are no verbs are in text files, because the program
+//! does not print them.
 //!
 //! The end-to-end tests include this file by its path to compare the checked-in pages with the
 //! program. It therefore uses nothing else of `xtask`.
@@ -26,6 +27,13 @@ use scratch::Scratch;
 
 const EVENTS: &str = include_str!("events.txt");
 const WAITS: &str = include_str!("waits.txt");
+const ROUTES: &str = include_str!("routes.txt");
+
+/// The sources of the server's route tables.
+const ROUTER_SOURCES: [&str; 2] = [
+    include_str!("../../../crates/regatta-server/src/lib.rs"),
+    include_str!("../../../crates/regatta-server/src/live/mod.rs"),
+];
 
 /// Ends the first paragraph of every page.
 const GENERATED: &str = "`cargo xtask reference --write` makes this page from the program, and a \
@@ -46,7 +54,7 @@ pub(crate) fn pages(program: &Path, openapi: &str) -> io::Result<Pages> {
     let mut pages = Pages::new();
     pages.insert("commands.md", commands_page(&tree.everyday));
     pages.insert("plumbing.md", plumbing_page(&tree.plumbing));
-    pages.insert("http.md", http_page(&openapi));
+    pages.insert("http.md", http_page(&openapi)?);
     pages.insert("mcp.md", mcp_page(&scratch)?);
     pages.insert("events.md", events_page()?);
     pages.insert("metrics.md", metrics_page(&scratch.metrics()?));
@@ -80,11 +88,11 @@ fn plumbing_page(helps: &[CommandHelp]) -> String {
     head + &draw_helps(helps)
 }
 
-fn http_page(openapi: &Value) -> String {
+fn http_page(openapi: &Value) -> io::Result<String> {
     let mut page = format!(
         "# HTTP operations\n\nFor people who write programs that use Regatta. After this page you \
-         know every verb with the rights that it needs, its input and its answer. [The \
-         API](../api.md) explains tokens, pages, conditions and events. {GENERATED}\n\n\
+         know every verb with the rights that it needs, its input and its answer, and [every other \
+         address](#other-addresses). [The API](../api.md) explains tokens, pages, conditions and events. {GENERATED}\n\n\
          ```\n$ curl -s -H \"Authorization: Bearer $TOKEN\" -d '{{}}' \
          http://127.0.0.1:7777/api/v1/status\n```\n\n\
          Call a verb with `POST /api/v1/VERB` and a JSON object. A type with a capital letter is \
@@ -112,7 +120,68 @@ fn http_page(openapi: &Value) -> String {
         }
         draw_operation(&mut page, path, method, operation);
     }
-    page
+    page.push_str(&other_addresses()?);
+    Ok(page)
+}
+
+/// Draws the addresses that are no verbs as a table. Fails if the text file has other addresses than
+/// the server.
+fn other_addresses() -> io::Result<String> {
+    let rows: BTreeMap<String, (&str, &str)> = ROUTES
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.splitn(3, " | ");
+            Some((cells.next()?.to_owned(), (cells.next()?, cells.next()?)))
+        })
+        .collect();
+    let served: Vec<String> = ROUTER_SOURCES
+        .iter()
+        .flat_map(|source| routes_of(source))
+        .filter(|route| route != "POST /api/v1/{verb}")
+        .collect();
+    let meanings = rows.iter().map(|(name, (_, text))| (name.as_str(), *text));
+    let served_names: Vec<&str> = served.iter().map(String::as_str).collect();
+    complete("routes.txt", &meanings.collect(), &served_names)?;
+    let mut text =
+        "\n## Other addresses\n\nThese addresses are no verbs. The column *token* names \
+                    the lowest scope that may use the address.\n\n\
+                    | method | address | token | meaning |\n|---|---|---|---|\n"
+            .to_owned();
+    for (route, (token, meaning)) in rows {
+        let (method, path) = route.split_once(' ').unwrap_or(("", &route));
+        let _ = writeln!(
+            text,
+            "| `{method}` | `{path}` | {token} | {} |",
+            escape(meaning)
+        );
+    }
+    Ok(text)
+}
+
+/// Returns the routes that a source file of the server declares, such as `GET /healthz`.
+fn routes_of(source: &str) -> Vec<String> {
+    let mut routes = Vec::new();
+    let declarations = source.split(".route(").skip(1);
+    for declaration in declarations {
+        let end = [".merge(", ";", "\n}"]
+            .iter()
+            .filter_map(|end| declaration.find(end))
+            .min();
+        let declaration = &declaration[..end.unwrap_or(declaration.len())];
+        let Some(path) = declaration.split('"').nth(1) else {
+            continue;
+        };
+        for (call, method) in [("get(", "GET"), ("post(", "POST")] {
+            if declaration.contains(call) {
+                routes.push(format!("{method} {path}"));
+            }
+        }
+    }
+    for nested in source.split(".nest_service(\"").skip(1) {
+        let path = nested.split('"').next().unwrap_or_default();
+        routes.push(format!("ANY {path}/…"));
+    }
+    routes
 }
 
 fn draw_operation(page: &mut String, path: &str, method: &str, operation: &Value) {
@@ -246,6 +315,13 @@ fn mcp_page(scratch: &Scratch) -> io::Result<String> {
         .iter()
         .filter(|tool| !worker_names.contains(&name(tool)))
     {
+        draw_tool(&mut page, tool);
+    }
+    page.push_str(
+        "\n## Tools that are not listed\n\nEvery attempt can also call these tools. `tools/list` \
+         does not show them to a worker, so that the list stays short.\n",
+    );
+    for tool in &regatta_server::unlisted_tools() {
         draw_tool(&mut page, tool);
     }
     page.push_str(

@@ -160,8 +160,10 @@ pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
         | "policycapacityunavailable"
         | "responsestreamdisconnected"
         | "responsestreamconnectionfailed"
-        | "httpconnectionfailed"
         | "responsetoomanyfailedattempts" => FailureClass::Overloaded,
+        "httpconnectionfailed" | "nonetwork" | "apiconnectionerror" | "connectionerror" => {
+            FailureClass::NoNetwork
+        }
         "contextwindowexceeded"
         | "contextlengthexceeded"
         | "prompttoolong"
@@ -201,7 +203,7 @@ pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
 
 /// Phrases that occur in error messages, grouped by the kind of failure that they describe. The
 /// first match counts.
-const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
+const ERROR_PHRASES: [(FailureClass, &[&str]); 8] = [
     (
         FailureClass::ContextFull,
         &[
@@ -283,20 +285,34 @@ const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
             "bad gateway",
             "gateway timeout",
             "server error",
-            "network error",
-            "connection error",
-            "connection refused",
             "connection reset",
-            "error sending request",
-            "econnrefused",
             "econnreset",
-            "etimedout",
-            "enotfound",
-            "fetch failed",
             "stream disconnected",
             "stream closed before",
             "high demand",
             "at capacity",
+        ],
+    ),
+    (
+        FailureClass::NoNetwork,
+        &[
+            "network error",
+            "connection error",
+            "connection refused",
+            "connection timed out",
+            "error sending request",
+            "econnrefused",
+            "etimedout",
+            "enotfound",
+            "eai_again",
+            "enetunreach",
+            "fetch failed",
+            "could not resolve host",
+            "name resolution",
+            "failed to lookup address",
+            "dns error",
+            "network is unreachable",
+            "unable to connect",
         ],
     ),
     (

@@ -304,7 +304,12 @@ impl AcpServer<'_> {
             let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
-                    matches!(class, FailureClass::RateLimit | FailureClass::Overloaded)
+                    matches!(
+                        class,
+                        FailureClass::RateLimit
+                            | FailureClass::Overloaded
+                            | FailureClass::NoNetwork
+                    )
                 }
                 Err(ScriptStop::Failed(_)) => false,
             };

@@ -146,6 +146,17 @@ fn on_failure(
 ) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
+    let no_network;
+    let reason = if class == FailureClass::NoNetwork {
+        no_network = format!(
+            "{} cannot reach its provider: {reason}; check the network, and the hosts that the \
+             agent may reach: regatta agent show {}",
+            agent.name, agent.name
+        );
+        no_network.as_str()
+    } else {
+        reason
+    };
     let not_before = retry_delay_ms(draft, task)?.map(|delay_ms| now.fleet_ms + delay_ms);
     let resume_here = |with_session| Some(resume_point(attempt, with_session));
     let (cause, again) = match (class, class.consequence()) {
@@ -190,15 +201,22 @@ fn on_failure(
             };
             (AttemptCause::ContextFull, again)
         }
-        (FailureClass::Overloaded, _) => (
-            AttemptCause::Overloaded,
-            NextAttempt {
-                not_before_fleet_ms: not_before,
-                resume: resume_here(true),
-                was_interrupted: true,
-                ..NextAttempt::default()
-            },
-        ),
+        (FailureClass::Overloaded | FailureClass::NoNetwork, _) => {
+            let cause = if class == FailureClass::Overloaded {
+                AttemptCause::Overloaded
+            } else {
+                AttemptCause::NoNetwork
+            };
+            (
+                cause,
+                NextAttempt {
+                    not_before_fleet_ms: not_before,
+                    resume: resume_here(true),
+                    was_interrupted: true,
+                    ..NextAttempt::default()
+                },
+            )
+        }
         // A cancelled turn is a normal stop only if Regatta asked for the cancellation. Otherwise
         // the last branch treats the end as a crash.
         (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (

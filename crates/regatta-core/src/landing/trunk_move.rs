@@ -92,7 +92,7 @@ pub fn on_move_result(
             let reason = |task: TaskId| {
                 format!(
                     "the checkout of {} has changes in {}, which {task} changes too: commit, \
-                    stash or move them, and it lands",
+                    stash or move them, and it lands (git commit -a, or git stash)",
                     trunk.as_deref().unwrap_or("the trunk"),
                     first_few(&names)
                 )

@@ -375,6 +375,7 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
         AttemptCause::BadConfig => MemberCauseKind::Program,
         AttemptCause::Parked
         | AttemptCause::Overloaded
+        | AttemptCause::NoNetwork
         | AttemptCause::Refused
         | AttemptCause::OverBudget => MemberCauseKind::Provider,
         AttemptCause::Crashed

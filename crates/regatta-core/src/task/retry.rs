@@ -150,6 +150,7 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
         | AttemptCause::Hung
         | AttemptCause::Lost => Some(WaitKind::Runner),
         AttemptCause::Overloaded
+        | AttemptCause::NoNetwork
         | AttemptCause::ContextFull
         | AttemptCause::Refused
         | AttemptCause::Auth

@@ -237,7 +237,7 @@ fn q9_a_dirty_checkout_holds_its_own_landing() {
     assert_eq!(
         reason,
         "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or \
-        move them, and it lands"
+        move them, and it lands (git commit -a, or git stash)"
     );
     world.advance(5 * SECOND_MS - 1);
     assert_eq!(world.landing_state(id), "queued");

@@ -475,7 +475,8 @@ impl RandomRun {
                 detail: "limit".into(),
             },
             _ => {
-                let class = (variant > 150).then(|| FailureClass::ALL[variant as usize % 9]);
+                let class = (variant > 150)
+                    .then(|| FailureClass::ALL[variant as usize % FailureClass::ALL.len()]);
                 let stop = if class.is_some() {
                     StopReason::Error
                 } else {

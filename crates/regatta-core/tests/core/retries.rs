@@ -134,6 +134,14 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
             },
         ),
         (
+            AttemptCause::NoNetwork,
+            true,
+            ExpectedOutcome::Continues,
+            |world, grant| {
+                world.report(exit_report(grant, failed_exit(FailureClass::NoNetwork)));
+            },
+        ),
+        (
             AttemptCause::Parked,
             false,
             ExpectedOutcome::Continues,

@@ -61,6 +61,14 @@ const UNLISTED_TOOLS: [&str; 9] = [
     "task_action",
 ];
 
+/// Returns the descriptions of the tools that work for every attempt although `tools/list` does not
+/// show them to a worker, in the order of their names here.
+pub(crate) fn unlisted_tools() -> Vec<Value> {
+    let tools = all_tools(false);
+    let find = |name: &&str| tools.iter().find(|tool| tool["name"] == **name).cloned();
+    UNLISTED_TOOLS.iter().filter_map(find).collect()
+}
+
 /// Tools that are useful only for an attempt that works on a task, and not for the lead of a
 /// mission.
 const TASK_ONLY_TOOLS: [&str; 3] = ["finish", "give_up", "report_scope_escape"];

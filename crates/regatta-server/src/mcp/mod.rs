@@ -12,6 +12,8 @@ mod elicitation; // questions to the person at the client
 mod resources; // tasks, missions and guides as resources
 mod tools; // the tools of a caller
 
+pub(crate) use attempt_tools::unlisted_tools;
+
 use std::sync::Arc;
 
 use axum::extract::State;

@@ -325,8 +325,8 @@ fn store_without_a_mark_gets_one() {
     );
 }
 
-/// `examine` finds everything that would keep a store from opening, and leaves every file
-/// unchanged.
+/// `examine` finds everything that would keep a store from opening, reads the board, and leaves
+/// every file unchanged.
 #[test]
 fn examining_a_store_changes_nothing() {
     let names = |store_file: &StoreFile| {
@@ -340,7 +340,8 @@ fn examining_a_store_changes_nothing() {
     let steps = all_steps();
     let closed = StoreFile::with_commits(&steps);
     let (before, bytes) = (names(&closed), fs::read(closed.path()).unwrap());
-    examine(&closed.path()).unwrap();
+    let found = examine(&closed.path()).unwrap().unwrap();
+    assert!(found.board == steps.last().unwrap().board && found.unreadable_rows.is_empty());
     assert_eq!(
         (names(&closed), fs::read(closed.path()).unwrap()),
         (before, bytes)
@@ -349,7 +350,8 @@ fn examining_a_store_changes_nothing() {
     let (opened_file, _store, _reader) = store_with_full_log(&steps);
     let killed = copy_files(&opened_file, &STORE_FILES);
     let log = fs::read(killed.file_path("regatta.db-wal")).unwrap();
-    examine(&killed.path()).unwrap();
+    let found = examine(&killed.path()).unwrap().unwrap();
+    assert!(found.board == steps.last().unwrap().board);
     assert!(
         fs::read(killed.file_path("regatta.db-wal")).unwrap() == log,
         "the log was changed"
@@ -360,7 +362,7 @@ fn examining_a_store_changes_nothing() {
     assert_eq!(examine(&lost.path()).unwrap_err().code, "store_behind");
     let only_mark = copy_files(&opened_file, &["regatta.db.mark"]);
     assert_eq!(examine(&only_mark.path()).unwrap_err().code, "store_behind");
-    examine(&StoreFile::new().path()).unwrap();
+    assert!(examine(&StoreFile::new().path()).unwrap().is_none());
     fs::write(lost.path(), &fs::read(lost.path()).unwrap()[..9_000]).unwrap();
     assert_eq!(examine(&lost.path()).unwrap_err().code, "corrupt");
 }

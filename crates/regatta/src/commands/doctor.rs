@@ -1,31 +1,38 @@
 //! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
 //! problem.
 //!
-//! The result of a check has a level (ok, warning or bad), a text and a fix. The daemon runs some
-//! of these checks for the web page.
+//! The result of a check has a level (ok, warning or bad), a text and a fix. The checks change
+//! nothing; only `--clean` and `--end-strays` remove what was found. The daemon runs some of these
+//! checks for the web page.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use regatta_agents::leftovers::RunningShim;
 use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
-use regatta_agents::{presets, program_discovery, sign_in};
+use regatta_agents::{presets, program_discovery};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
-use regatta_api::view::{AgentView, BridgeView};
-use regatta_api::{call, input};
-use regatta_core::agent::{Runtime, SandboxLevel as Confined};
 use regatta_core::plural;
 use regatta_engine::ports::git::RepoFacts;
 
-use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::client::Client;
+use crate::commands::{CommandContext, provider};
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
-use crate::{composition, daemon, settings};
+use crate::{composition, settings};
+
+mod fleet; // checks of the store, the agents and the bridges
+mod strays; // checks for leftover processes and directories
+
+use fleet::FleetReport;
+use strays::check_strays;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Remove leftovers that no daemon can find again: processes whose data directory was deleted,
+    /// directories of interrupted agent tests, and empty control groups
+    #[arg(long)]
+    pub(crate) clean: bool,
     /// End agents' programs that still run although their daemon has ended
     #[arg(long)]
     pub(crate) end_strays: bool,
@@ -39,12 +46,19 @@ pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
         let of_project =
             |(name, path): &(_, PathBuf)| check_repository(&format!("repo {name}"), path, &dir);
         checks.extend(patient.projects.iter().map(of_project));
-        checks.extend(patient.agents.iter().flat_map(check_agent));
-        checks.extend(patient.bridges.iter().map(check_bridge));
+        if patient.projects.is_empty() {
+            let (what, fix) = ("none yet", "in a git repository: regatta init");
+            checks.push(check_line("project", CheckLevel::Warn, what, fix));
+        }
+        let presets = provider::find_presets();
+        let runtimes = patient.agents.iter().map(|view| &view.agent.runtime);
+        checks.extend(fleet::check_agents_exist(runtimes, || presets.clone()));
+        checks.extend(patient.agents.iter().flat_map(fleet::check_agent_view));
+        checks.extend(patient.bridges.iter().map(fleet::check_bridge));
         checks.push(check_sandbox());
         DoctorView {
             checks,
-            providers: crate::commands::provider::provider_lines(),
+            providers: presets.iter().map(provider::provider_line).collect(),
         }
     })
 }
@@ -66,7 +80,7 @@ fn check_line(
 /// Runs `regatta doctor`. Fails if the result of any check is bad.
 pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
-    let mut has_agents = false;
+    let mut report = FleetReport::default();
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
         Ok(dir) => check_data_dir(dir),
@@ -79,28 +93,36 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     if let Ok(dir) = &data_dir {
         checks.push(check_disk(dir));
         checks.push(check_repository("repo", &app.working_dir()?, dir));
-        if let Ok(facts) = composition::git_adapter(dir).inspect(&app.working_dir()?) {
-            checks.extend(check_submodules_and_lfs(&facts));
+        let facts = composition::git_adapter(dir).inspect(&app.working_dir()?);
+        if let Ok(facts) = &facts {
+            checks.extend(check_submodules_and_lfs(facts));
         }
         let client_result = match app.global.server {
             Some(_) => app.client().map(Some),
             None => Client::find(dir, app.timeout()),
         };
-        checks.extend(match client_result {
-            Ok(Some(client)) => {
-                let (daemon_checks, found_agents) = check_store_and_agents(&client);
-                has_agents = found_agents;
-                daemon_checks
-            }
-            Ok(None) => check_store_offline(dir),
-            Err(error) => vec![check_from_error("daemon", &error)],
-        });
-        checks.extend(check_strays(dir, args.end_strays));
+        report = match client_result {
+            Ok(Some(client)) => fleet::check_running_daemon(&client),
+            Ok(None) => fleet::check_store_offline(dir),
+            Err(error) => FleetReport {
+                checks: vec![check_from_error("daemon", &error)],
+                ..FleetReport::default()
+            },
+        };
+        // The projects of a daemon on another machine are not in this directory.
+        if facts.is_ok()
+            && app.global.server.is_none()
+            && let Some(projects) = &report.projects
+        {
+            checks.push(fleet::check_project(app, projects)?);
+        }
+        checks.append(&mut report.checks);
+        checks.extend(check_strays(dir, args));
     }
     checks.extend(check_validation(&app.working_dir()?));
     checks.push(check_sandbox());
     checks.extend(check_path());
-    checks.extend(check_providers(has_agents));
+    checks.extend(check_providers(report.has_agents));
     let count = |level| {
         checks
             .iter()
@@ -296,7 +318,8 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
                 id,
                 CheckLevel::Warn,
                 format!("changes in {}", facts.dirty_files.join(", ")),
-                "commit or stash them, because work on these files lands only after that",
+                "commit or stash them, because work on these files lands only after that: git \
+                 commit -a, or git stash",
             ),
             (None, true) => check_line(
                 id,
@@ -393,301 +416,6 @@ fn check_data_dir(dir: &Path) -> DoctorCheck {
 /// Returns the directory itself, or its nearest parent that exists.
 fn nearest_existing_dir(dir: &Path) -> &Path {
     dir.ancestors().find(|path| path.exists()).unwrap_or(dir)
-}
-
-/// Checks the database while no daemon runs, and does not start a daemon.
-fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
-    let mut checks = vec![check_line(
-        "daemon",
-        CheckLevel::Ok,
-        "not running",
-        "regatta up",
-    )];
-    let store = dir.join(composition::STORE_FILE);
-    checks.push(match regatta_store::examine(&store) {
-        Ok(()) if store.exists() => check_line(
-            "store",
-            CheckLevel::Ok,
-            "intact; its rows were not checked",
-            "",
-        ),
-        Ok(()) => check_line("store", CheckLevel::Ok, "none yet", ""),
-        Err(error) => check_line("store", CheckLevel::Bad, error.message, error.hint),
-    });
-    checks
-}
-
-/// Asks the running daemon about its database, agents and bridges. The second result is true if any
-/// agent exists besides scripted agents.
-fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
-    let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |daemon_info| {
-        format!(
-            "{} (pid {}, {})",
-            daemon_info.url, daemon_info.pid, daemon_info.version
-        )
-    });
-    let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
-    checks.push(match client.call(call::Check(input::EmptyInput {})) {
-        Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
-        Err(error) => check_from_error("store", &error),
-    });
-    let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
-        client.call(call::AgentList(input::EmptyInput {}));
-    let has_agents = agents.as_ref().is_ok_and(|reply| {
-        reply
-            .data
-            .iter()
-            .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
-    });
-    match agents {
-        Err(error) => checks.push(check_from_error("agents", &error)),
-        Ok(reply) if reply.data.is_empty() => checks.push(check_line(
-            "agents",
-            CheckLevel::Warn,
-            "none yet",
-            "see what is installed: regatta provider",
-        )),
-        Ok(reply) => {
-            checks.extend(reply.data.iter().flat_map(check_agent));
-            checks.extend(check_parked(&reply.data));
-        }
-    }
-    match client.call(call::BridgeList(input::EmptyInput {})) {
-        Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
-    }
-    // Read the inbox too, because only the inbox lists an invalid setting that belongs to no
-    // bridge.
-    match client.call(call::InboxList(input::ProjectFilter { project: None })) {
-        Err(error) => checks.push(check_from_error("bridges", &error)),
-        Ok(reply) => {
-            let faults = reply
-                .data
-                .iter()
-                .filter(|item| item.id.starts_with("bridge:setting:"));
-            checks.extend(faults.map(|item| {
-                check_line(
-                    "bridges",
-                    CheckLevel::Bad,
-                    item.subject.clone(),
-                    item.why.clone(),
-                )
-            }));
-        }
-    }
-    (checks, has_agents)
-}
-
-/// Ends processes that no daemon can find again, and removes their files. Agents' programs keep
-/// running by design while their daemon is down, so such programs are only reported, unless
-/// `end_strays` is set.
-fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
-    let mut checks = match composition::sweep_strays(own_data_dir) {
-        Ok(ended) => ended
-            .into_iter()
-            .map(|what| check_line("strays", CheckLevel::Ok, what, ""))
-            .collect(),
-        Err(error) => vec![check_line(
-            "strays",
-            CheckLevel::Warn,
-            format!("could not search for stray processes: {error}"),
-            "",
-        )],
-    };
-    let mut unsupervised: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
-    for shim in composition::running_shims().unwrap_or_default() {
-        let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else {
-            continue;
-        };
-        if !shim.is_abandoned() && !daemon::DataDir::new(&data_dir).is_supervised() {
-            unsupervised.entry(data_dir).or_default().push(shim);
-        }
-    }
-    for (data_dir, shims) in unsupervised {
-        let dir = data_dir.display();
-        let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
-        let what = format!(
-            "attempts of {dir} run without a daemon: {} (pid {})",
-            shims.len(),
-            pids.join(", ")
-        );
-        if !end_strays {
-            let fix = format!(
-                "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta \
-                doctor --end-strays"
-            );
-            checks.push(check_line("strays", CheckLevel::Warn, what, fix));
-            continue;
-        }
-        let failures: Vec<String> = shims
-            .iter()
-            .filter_map(|shim| shim.end().err())
-            .map(|error| error.to_string())
-            .collect();
-        checks.push(if failures.is_empty() {
-            check_line("strays", CheckLevel::Ok, format!("ended: {what}"), "")
-        } else {
-            check_line(
-                "strays",
-                CheckLevel::Bad,
-                failures.join(" "),
-                "try again: regatta doctor --end-strays",
-            )
-        });
-    }
-    checks
-}
-
-/// Reports a bridge as healthy only if it is switched on, is connected to its service and has no
-/// warning about its settings.
-fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
-    let is_healthy =
-        bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();
-    let level = if is_healthy {
-        CheckLevel::Ok
-    } else {
-        CheckLevel::Warn
-    };
-    let fix = if is_healthy {
-        ""
-    } else {
-        "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
-    };
-    check_line(
-        &format!("bridge {}", bridge.name),
-        level,
-        crate::commands::bridge::bridge_state(bridge),
-        fix,
-    )
-}
-
-/// Checks that an agent's program is installed and signed in, and warns if it has no sandbox.
-fn check_agent(agent: &AgentView) -> Vec<DoctorCheck> {
-    let mut checks = Vec::new();
-    if let Some(argv) = agent
-        .agent
-        .runtime
-        .argv()
-        .filter(|_| agent.parked.is_none())
-    {
-        checks.push(check_agent_program(
-            agent,
-            argv.first().map(String::as_str).unwrap_or_default(),
-        ));
-    }
-    if agent.agent.profile.sandbox == Some(Confined::Off) {
-        let text = format!(
-            "{} has no sandbox, so its program may do everything that you may do",
-            agent.agent.name
-        );
-        checks.push(check_line(
-            "sandbox",
-            CheckLevel::Warn,
-            text,
-            "regatta agent add … --confine workspace",
-        ));
-    }
-    checks
-}
-
-/// Returns one warning for each reason why agents are parked (get no work until a person acts).
-fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
-    let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
-    for agent in agents {
-        let Some(why) = &agent.parked else { continue };
-        let name = agent.agent.name.as_str();
-        let cause = why.replace(name, "…");
-        match causes.iter_mut().find(|(known, ..)| *known == cause) {
-            Some((_, names, _)) => names.push(name),
-            None => causes.push((cause, vec![name], why)),
-        }
-    }
-    let line = |(_, names, why): (String, Vec<&str>, &str)| {
-        // Cut off the fix at the end of the daemon's text, because the fix has its own column here.
-        let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
-        let text = if names.len() == 1 {
-            what.to_owned()
-        } else {
-            format!("{} agents: {what}", names.len())
-        };
-        check_line(
-            "agent",
-            CheckLevel::Warn,
-            text,
-            format!("fix that, then: regatta resume {}", names.join(" ")),
-        )
-    };
-    causes.into_iter().map(line).collect()
-}
-
-/// Checks that an agent's program is installed and signed in.
-fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
-    let preset = agent
-        .agent
-        .profile
-        .preset
-        .as_deref()
-        .and_then(presets::find_preset)
-        .map(|preset| preset.0);
-    let machine = MachineFacts::this_machine();
-    let found = preset.map(|preset| program_discovery::discover(preset, &machine));
-    let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
-    match (&found, is_installed(program)) {
-        (_, false) => {
-            let fix = preset.map_or_else(
-                || {
-                    format!(
-                        "install it, or remove the agent: regatta agent rm {}",
-                        agent.agent.name
-                    )
-                },
-                |preset| preset.install.to_owned(),
-            );
-            check_line(
-                "agent",
-                CheckLevel::Bad,
-                format!("{}: {program} is not installed", agent.agent.name),
-                fix,
-            )
-        }
-        // The agent's program runs in a sandbox and cannot see this user's sign-in, so the user may
-        // be signed in although the program is not.
-        (Some(found), true)
-            if agent.agent.profile.keys.is_empty()
-                && available(&agent.agent.profile, found.preset) == SignIn::None =>
-        {
-            let text = format!("{}: {program} is not signed in", agent.agent.name);
-            let add_again = || {
-                format!(
-                    "add the agent again: regatta agent add {} --preset {}",
-                    agent.agent.name, found.preset.name
-                )
-            };
-            check_line(
-                "agent",
-                CheckLevel::Warn,
-                text,
-                found.fix.clone().unwrap_or_else(add_again),
-            )
-        }
-        (Some(found), true) => {
-            let version = found.version.clone().unwrap_or_default();
-            check_line(
-                "agent",
-                CheckLevel::Ok,
-                format!("{}: {program} {version}", agent.agent.name)
-                    .trim_end()
-                    .to_owned(),
-                "",
-            )
-        }
-        (None, true) => check_line(
-            "agent",
-            CheckLevel::Ok,
-            format!("{}: {program}", agent.agent.name),
-            "",
-        ),
-    }
 }
 
 /// Checks for each provider (such as anthropic) whether its agent program is installed and signed
@@ -789,14 +517,6 @@ fn check_sandbox() -> DoctorCheck {
             )
         }
     }
-}
-
-fn is_installed(program: &str) -> bool {
-    if program.contains('/') {
-        return Path::new(program).is_file();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|path| path.join(program).is_file())
 }
 
 #[cfg(test)]

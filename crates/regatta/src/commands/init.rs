@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
-use crate::commands::starter_agents;
+use crate::commands::{shell_files, starter_agents};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 use crate::settings::value_of;
 use crate::{composition, settings};
@@ -35,6 +35,9 @@ pub(crate) struct InitArgs {
     /// Do not add the hook that carries out requests in the project's messages, such as !mission
     #[arg(long)]
     pub(crate) no_router: bool,
+    /// True if another command runs `init`. Then nothing is offered to the person.
+    #[arg(skip)]
+    pub(crate) offers_nothing: bool,
 }
 
 /// The result of `init`, for `--json`.
@@ -48,6 +51,9 @@ struct InitResult {
     /// The agents that were added, because their programs are installed and signed in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     agents: Vec<String>,
+    /// The shell completions and manual pages that were written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    shell_files: Vec<String>,
     /// The tasks that waited because the project had no check, and that start now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     started: Vec<TaskId>,
@@ -115,6 +121,11 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     };
     let agents: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let proposal = starter_agents::propose(app, &client, &agents.data)?;
+    let shell_files = if args.offers_nothing {
+        shell_files::OfferOutcome::default()
+    } else {
+        shell_files::offer(app)?
+    };
     let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
     let has_agents = !proposal.added.is_empty() || !agents.data.iter().all(is_scripted);
     let next: Vec<String> = if !started.is_empty() {
@@ -133,6 +144,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         wrote,
         router,
         agents: proposal.added,
+        shell_files: shell_files.wrote,
         started,
         notes,
     };
@@ -161,6 +173,9 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         }
         if !done.agents.is_empty() {
             text += &format!("agents  {}\n", done.agents.join(", "));
+        }
+        for line in &shell_files.lines {
+            text += &format!("{line}\n");
         }
         for note in &done.notes {
             text += &format!("note    {note}\n");

@@ -26,21 +26,17 @@ pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
             "name a writable directory with --out",
         )
     };
-    let mut command = command_line::public_clap_command();
-    command.build();
     let Some(dir) = out else {
+        let mut command = command_line::public_clap_command();
+        command.build();
         let page = manual_page("regatta", command).map_err(io)?;
         return app.output.print(&String::from_utf8_lossy(&page));
     };
     std::fs::create_dir_all(&dir).map_err(io)?;
     let mut written = Vec::new();
-    let mut pending = vec![(String::from("regatta"), command)];
-    while let Some((name, command)) = pending.pop() {
-        for below in command.get_subcommands() {
-            pending.push((format!("{name}-{}", below.get_name()), below.clone()));
-        }
-        let file = dir.join(format!("{name}.1"));
-        std::fs::write(&file, manual_page(&name, command).map_err(io)?).map_err(io)?;
+    for (name, page) in manual_pages().map_err(io)? {
+        let file = dir.join(name);
+        std::fs::write(&file, page).map_err(io)?;
         written.push(file.display().to_string());
     }
     app.output.print_answer("man", &written, &[], |_| {
@@ -50,6 +46,21 @@ pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
             dir.display()
         )
     })
+}
+
+/// Renders the pages of the manual, one per command, with their file names.
+pub(super) fn manual_pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut command = command_line::public_clap_command();
+    command.build();
+    let mut pages = Vec::new();
+    let mut pending = vec![(String::from("regatta"), command)];
+    while let Some((name, command)) = pending.pop() {
+        for below in command.get_subcommands() {
+            pending.push((format!("{name}-{}", below.get_name()), below.clone()));
+        }
+        pages.push((format!("{name}.1"), manual_page(&name, command)?));
+    }
+    Ok(pages)
 }
 
 /// Renders one page of the manual. The page of `regatta` itself also lists the exit codes.

@@ -60,6 +60,7 @@ pub(crate) mod runner;
 pub(crate) mod schema;
 pub(crate) mod scope;
 pub(crate) mod serve;
+mod shell_files;
 pub(crate) mod show;
 mod starter_agents;
 pub(crate) mod status;
@@ -201,17 +202,30 @@ impl CommandContext {
         {
             return Ok(Some(name));
         }
-        let dir = self.working_dir()?;
-        let roots: Vec<PathBuf> = main_worktree(&dir).into_iter().chain([dir]).collect();
         let projects: CallReply<Vec<ProjectView>> =
             client.call(call::ProjectList(input::EmptyInput {}))?;
-        let containing = projects
+        let projects: Vec<(ProjectName, String)> = projects
             .data
             .into_iter()
-            .filter(|project| roots.iter().any(|root| root.starts_with(&project.path)));
+            .map(|project| (project.name, project.path))
+            .collect();
+        self.containing_project(&projects)
+    }
+
+    /// Returns the project whose repository contains the current directory. Each of `projects` has
+    /// the path of its repository.
+    pub(crate) fn containing_project(
+        &self,
+        projects: &[(ProjectName, String)],
+    ) -> Result<Option<ProjectName>, CommandError> {
+        let dir = self.working_dir()?;
+        let roots: Vec<PathBuf> = main_worktree(&dir).into_iter().chain([dir]).collect();
+        let containing = projects
+            .iter()
+            .filter(|(_, path)| roots.iter().any(|root| root.starts_with(path)));
         Ok(containing
-            .max_by_key(|project| project.path.len())
-            .map(|project| project.name))
+            .max_by_key(|(_, path)| path.len())
+            .map(|(name, _)| name.clone()))
     }
 
     /// Returns the git repository that contains the current directory. Returns `None` with

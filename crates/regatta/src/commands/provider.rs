@@ -8,10 +8,6 @@ use crate::commands::CommandContext;
 use crate::output::{CommandResult, format_table_for, sanitize};
 
 /// Returns the known agent programs and their state on this machine.
-pub(crate) fn provider_lines() -> Vec<ProviderProgram> {
-    find_presets().iter().map(provider_line).collect()
-}
-
 pub(crate) fn find_presets() -> Vec<FoundProgram> {
     program_discovery::discover_all(
         &presets::PRESETS.iter().collect::<Vec<_>>(),
@@ -19,7 +15,8 @@ pub(crate) fn find_presets() -> Vec<FoundProgram> {
     )
 }
 
-fn provider_line(found_program: &FoundProgram) -> ProviderProgram {
+/// Describes a known agent program for the API.
+pub(crate) fn provider_line(found_program: &FoundProgram) -> ProviderProgram {
     ProviderProgram {
         preset: found_program.preset.name.into(),
         provider: found_program.preset.provider.into(),

@@ -229,7 +229,11 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
         .map_err(io)?;
     app.output
         .print_note(&format!("added to {}", file.display()));
-    crate::commands::init::init(app, &InitArgs::default())
+    let args = InitArgs {
+        offers_nothing: true,
+        ..InitArgs::default()
+    };
+    crate::commands::init::init(app, &args)
 }
 
 /// Returns the text of a settings file with a `[[rule]]` section appended.

@@ -478,7 +478,7 @@ fn warn_if_dirty(app: &CommandContext) {
             .join(", ");
         app.output.print_note(&format!(
             "warning: the checkout has changes in {files}; work on these files lands only after \
-            you commit or stash them"
+            you commit or stash them: git commit -a, or git stash"
         ));
     }
 }

@@ -73,6 +73,11 @@ pub(super) fn propose(
     Ok(outcome)
 }
 
+/// Returns the command that adds the first of the agents that `init` would propose.
+pub(super) fn first_command(found: &[FoundProgram]) -> Option<String> {
+    starter_agents(found).first().map(StarterAgent::command)
+}
+
 /// Adds an agent exactly as the printed command `regatta agent add` would.
 fn add(client: &Client, starter: &StarterAgent) -> Result<(), CommandError> {
     let command = starter.command();
@@ -141,5 +146,7 @@ mod tests {
             "regatta agent add codex-1 --preset codex",
         ];
         assert_eq!(commands, expected);
+        assert_eq!(first_command(&programs).as_deref(), Some(expected[0]));
+        assert_eq!(first_command(&programs[..1]), None);
     }
 }

@@ -3,6 +3,7 @@
 
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
 use regatta_api::{call, input};
+use regatta_core::agent::Runtime;
 use regatta_core::attempt;
 use regatta_core::display::{DisplayState, MissionSummary};
 use regatta_core::ids::MissionId;
@@ -10,8 +11,8 @@ use regatta_core::plural;
 use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
+use crate::commands::{CommandContext, provider, starter_agents};
 use crate::output::{
     CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
     window_width,
@@ -53,15 +54,23 @@ impl StartingPoint {
     }
 }
 
-/// Runs `regatta` without a command: prints the status inside a project. Elsewhere prints the kind
-/// of directory, and the command to type next.
+/// The number of commands that the status suggests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suggestions {
+    All,
+    /// The one command that a person should type next.
+    One,
+}
+
+/// Runs `regatta` without a command: prints the status inside a project, and elsewhere the kind of
+/// directory. Suggests one command to type next.
 pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
     let data_dir = app.data_dir()?;
     let client = Client::find(&data_dir, app.timeout())?;
     if let Some(client) = &client
         && app.project(client)?.is_some()
     {
-        return status(app);
+        return print_status(app, Suggestions::One);
     }
     let here = app.working_dir()?;
     let repository = app.current_repository()?;
@@ -87,6 +96,10 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
 
 /// Runs `regatta status`.
 pub(crate) fn status(app: &CommandContext) -> CommandResult {
+    print_status(app, Suggestions::All)
+}
+
+fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult {
     let client = match app.client() {
         Err(CommandError::Problem(problem)) if problem.code == "down" && !app.output.is_json => {
             // A daemon that a person has stopped is a state and not a fault, so it is the answer.
@@ -136,6 +149,9 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
         is_quiet && counts.completed + counts.failed == 0,
     ) {
         (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
+        _ if suggestions == Suggestions::One && is_quiet && next.is_empty() => {
+            next.push(command_to_start_work(&client)?);
+        }
         (false, true) => next.extend(first_steps(&client)?),
         (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
     }
@@ -147,6 +163,9 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     }
     if is_quiet && counts.completed + counts.failed > 0 {
         next.push("regatta down".into());
+    }
+    if suggestions == Suggestions::One {
+        next.truncate(1);
     }
     app.output.print_answer("status", status, &next, |out| {
         let has_several = status.projects.len() > 1;
@@ -261,6 +280,18 @@ fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandErr
     } else {
         ["regatta run --help".to_owned(), "regatta watch".to_owned()]
     })
+}
+
+/// Returns the command with which a person gives agents work in a project where nothing is going
+/// on. If no agent can work on a task without a script, returns the command that adds an agent.
+fn command_to_start_work(client: &Client) -> Result<String, CommandError> {
+    let agents: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
+    let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
+    if !agents.data.iter().all(is_scripted) {
+        return Ok("regatta run \"WHAT TO DO\"".to_owned());
+    }
+    let command = starter_agents::first_command(&provider::find_presets());
+    Ok(command.unwrap_or_else(|| "regatta provider".to_owned()))
 }
 
 /// Returns today's spending and the daily budget for the first line of `status`, or an empty text

@@ -82,8 +82,8 @@ fn p12_an_interrupted_agent_test_leaves_nothing() {
     }
 }
 
-/// P12: after a kill -9 of the test command its program ends by itself, and the next `doctor`
-/// removes its files.
+/// P12: after a kill -9 of the test command its program ends by itself. `doctor` reports its files,
+/// and only `doctor --clean` removes them.
 #[test]
 fn p12_a_killed_agent_test_ends_its_program() {
     let (world, program) = (World::with_project(), HangingCommand::new());
@@ -98,14 +98,23 @@ fn p12_a_killed_agent_test_ends_its_program() {
         wait_until(TEST_TIMEOUT, || !program.is_running()),
         "the program outlives its test"
     );
-    let output = world.run(&["doctor"]);
+    let before = leftovers(&world);
+    let reported = world.run(&["doctor"]).stdout;
     assert!(
-        output
-            .stdout
-            .contains("removed the directories of 1 interrupted agent tests"),
-        "{output:?}"
+        reported.contains(
+            "directories of 1 interrupted agent test are left over  regatta doctor --clean"
+        ) && !reported.contains("no problems"),
+        "{reported}"
+    );
+    assert_eq!(leftovers(&world), before, "doctor changed something");
+    let cleaned = world.run(&["doctor", "--clean"]).stdout;
+    assert!(
+        cleaned.contains("removed the directories of 1 interrupted agent test\n"),
+        "{cleaned}"
     );
     assert_eq!(leftovers(&world), [] as [PathBuf; 0]);
+    let again = world.run(&["doctor"]).stdout;
+    assert!(!again.contains("interrupted agent test"), "{again}");
 }
 
 /// Creates the leftovers of a killed test: its directory and the record of the directory.
@@ -164,10 +173,10 @@ fn start_hanging_agent(world: &World, program: &HangingCommand) {
     );
 }
 
-/// P12: no daemon can find an agent whose data directory was deleted, so `doctor` ends the agent,
-/// whichever data directory `doctor` itself uses.
+/// P12: no daemon can find an agent whose data directory was deleted. `doctor` reports the agent,
+/// and `doctor --clean` ends it, whichever data directory `doctor` itself uses.
 #[test]
-fn p12_doctor_ends_an_agent_whose_data_directory_was_deleted() {
+fn p12_doctor_clean_ends_an_agent_whose_data_directory_was_deleted() {
     let (world, other, program) = (
         World::with_project(),
         World::with_project(),
@@ -182,7 +191,23 @@ fn p12_doctor_ends_an_agent_whose_data_directory_was_deleted() {
         &other.data_dir
     )
     .is_ok()));
-    world.run(&["doctor"]);
+    let reported = world.run(&["doctor"]).stdout;
+    let line = reported
+        .lines()
+        .find(|line| line.contains(path_text(&other.data_dir)));
+    assert!(
+        line.is_some_and(|line| line.starts_with("! strays")
+            && line.ends_with("still runs  regatta doctor --clean")),
+        "{reported}"
+    );
+    assert!(program.is_running(), "doctor ended the program");
+    let cleaned = world.run(&["doctor", "--clean"]).stdout;
+    assert!(
+        cleaned.lines().any(
+            |line| line.contains("ended the shim") && line.contains(path_text(&other.data_dir))
+        ),
+        "{cleaned}"
+    );
     assert!(
         wait_until(TEST_TIMEOUT, || !program.is_running()),
         "the program outlives its directory"

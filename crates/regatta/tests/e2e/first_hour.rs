@@ -349,3 +349,105 @@ fn init_proposes_agents_and_adds_them_on_request() {
     let again = with_key(&["init", "--yes"]);
     assert!(!again.stdout.contains("agents  "), "{again:?}");
 }
+
+/// The home of a person with a shell, and the arguments that this person uses.
+fn init_in_shell(world: &World, shell: &str, package: &Path, args: &[&str]) -> CommandOutput {
+    let mut command = world.command(&[&["init"], args].concat());
+    command
+        .env("SHELL", format!("/bin/{shell}"))
+        .env("XDG_DATA_DIRS", package);
+    run_command(command, None)
+}
+
+/// `init` names the completions and the manual and where they would be, and writes them only on
+/// request. It never changes a file that Regatta did not write.
+#[test]
+fn init_offers_completions_and_the_manual() {
+    let world = World::with_repo();
+    let share = world.root.join("home/.local/share");
+    let package = world.root.join("package");
+    let files = [
+        ("bash", "bash-completion/completions/regatta"),
+        ("zsh", "zsh/site-functions/_regatta"),
+        ("fish", "fish/vendor_completions.d/regatta.fish"),
+    ];
+    for (shell, file) in files {
+        let file = share.join(file);
+        let offered = init_in_shell(&world, shell, &package, &[]);
+        let offer = format!("offer   completions for {shell} to {}", file.display());
+        assert!(
+            offered.exit_code == 0 && offered.stdout.contains(&offer),
+            "{offered:?}"
+        );
+        assert!(
+            offered.stdout.contains(": regatta init --yes\n"),
+            "{offered:?}"
+        );
+        assert!(!file.exists(), "written without consent");
+        let wrote = init_in_shell(&world, shell, &package, &["--yes"]);
+        let line = format!("wrote   completions for {shell} to {}", file.display());
+        assert!(wrote.stdout.contains(&line), "{wrote:?}");
+        assert_eq!(
+            wrote.stdout.contains("fpath=("),
+            shell == "zsh",
+            "{wrote:?}"
+        );
+        let written = std::fs::read_to_string(&file).unwrap();
+        assert!(
+            written.starts_with(&world.run_ok(&["completions", shell])),
+            "{written}"
+        );
+        let again = init_in_shell(&world, shell, &package, &["--yes"]).stdout;
+        assert!(!again.contains("completions"), "{again}");
+    }
+    let page = share.join("man/man1/regatta.1");
+    let manual = std::fs::read_to_string(&page).unwrap();
+    assert!(manual.starts_with(&world.run_ok(&["man"])), "{manual}");
+    assert!(share.join("man/man1/regatta-doctor.1").is_file());
+
+    // A file of an older version is renewed, and a file of the user stays.
+    let (own, foreign) = (share.join(files[0].1), share.join(files[1].1));
+    let mark = std::fs::read_to_string(&own).unwrap();
+    let mark = mark.lines().last().unwrap();
+    std::fs::write(&own, format!("old\n{mark}\n")).unwrap();
+    std::fs::write(&foreign, "mine\n").unwrap();
+    let renewed = init_in_shell(&world, "bash", &package, &["--yes", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&renewed.stdout).unwrap();
+    assert_eq!(
+        answer["data"]["shell_files"],
+        serde_json::json!([own.to_str().unwrap()])
+    );
+    let kept = init_in_shell(&world, "zsh", &package, &["--yes"]).stdout;
+    assert!(!kept.contains("completions"), "{kept}");
+    assert_eq!(std::fs::read_to_string(&foreign).unwrap(), "mine\n");
+}
+
+/// `init` offers nothing that a package has installed, and nothing without a shell that it knows.
+#[test]
+fn init_offers_nothing_that_a_package_has_installed() {
+    let world = World::with_repo();
+    let share = world.root.join("home/.local/share");
+    let package = world.root.join("package");
+    for file in [
+        "bash-completion/completions/regatta",
+        "man/man1/regatta.1.gz",
+    ] {
+        let file = package.join(file);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, "").unwrap();
+    }
+    for shell in ["bash", "tcsh"] {
+        let output = init_in_shell(&world, shell, &package, &["--yes"]);
+        assert!(
+            output.exit_code == 0 && !output.stdout.contains("completions"),
+            "{output:?}"
+        );
+    }
+    let only_completions = init_in_shell(&world, "fish", &package, &[]).stdout;
+    assert!(
+        only_completions.contains("offer   completions for fish to ")
+            && !only_completions.contains("manual"),
+        "{only_completions}"
+    );
+    assert!(!share.join("bash-completion").exists() && !share.join("man").exists());
+}

@@ -349,3 +349,94 @@ fn an_old_git_is_named_before_anything_starts() {
         assert!(page.contains(&text), "{file} does not contain {text}");
     }
 }
+
+/// Without git, every first command names the command that installs it, and starts nothing.
+#[test]
+fn a_missing_git_is_named_with_the_command_that_installs_it() {
+    let world = World::with_repo();
+    let bin = world.root.join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    for args in [
+        &["doctor"][..],
+        &["init", "--yes"],
+        &["demo", "--no-input"],
+        &["up"],
+        &["status"],
+    ] {
+        let mut command = world.command(args);
+        command.env("PATH", &bin);
+        let output = run_command(command, None);
+        let text = format!("{}{}", output.stdout, output.stderr);
+        assert_eq!(output.exit_code, 1, "{args:?}: {output:?}");
+        assert!(
+            text.contains("found no program `git`") && text.contains("apt-get install git"),
+            "{args:?}: {output:?}"
+        );
+    }
+    assert!(!world.repo.join("regatta.toml").exists());
+    assert!(world.processes().is_empty(), "{:?}", world.processes());
+}
+
+/// Uncommitted changes are named with the commands that put them aside.
+#[test]
+fn a_dirty_checkout_is_named_with_the_git_commands() {
+    let world = World::with_project();
+    world.write_file("a.txt", "changed by hand\n");
+    let doctor = world.run_ok(&["doctor"]);
+    assert!(
+        doctor.lines().any(|line| line.starts_with("! repo")
+            && line.contains("changes in a.txt")
+            && line.contains("git commit -a, or git stash")),
+        "{doctor}"
+    );
+    let plan = world.write_plan(ONE_TASK_PLAN);
+    let run = world.run(&["run", &plan, "--agents", "scripted", "--yes"]);
+    assert!(
+        run.stderr.contains("git commit -a, or git stash"),
+        "{run:?}"
+    );
+}
+
+/// An agent without a network is not taken for a failing agent: the task waits, no attempt counts
+/// as failed, and the reason names the command that shows what the agent may reach.
+#[test]
+fn an_agent_that_cannot_reach_its_provider_is_named_and_tried_again() {
+    let world = World::with_project();
+    start_scripted(
+        &world,
+        "[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\nscript = [\
+         { fail = { class = \"no_network\", reason = \"getaddrinfo ENOTFOUND api.example.invalid\" } }, \
+         { write = { path = \"b.txt\", text = \"b\\n\" } }]\n",
+    );
+    wait_for_word(&world, "T1", "landed");
+    let view = world.run_json(&["show", "T1"]);
+    assert_eq!(view["failures"], 0, "{view}");
+    let first = &view["attempts"][0];
+    let text = first.to_string();
+    assert!(
+        text.contains("cannot reach its provider: getaddrinfo ENOTFOUND api.example.invalid")
+            && text.contains("regatta agent show scripted"),
+        "{view}"
+    );
+}
+
+/// An agent that is not signed in is named with the command that says how to sign in.
+#[test]
+fn an_agent_that_is_not_signed_in_is_named_with_the_command() {
+    let world = World::with_project();
+    start_scripted(
+        &world,
+        "[[task]]\nsubject = \"Write b\"\nfiles = [\"b.txt\"]\n\
+         script = [{ fail = { class = \"auth\", reason = \"please log in\" } }]\n",
+    );
+    let why = || world.run_ok(&["why", "T1"]);
+    let fix = "sign in as regatta provider says, then: regatta resume scripted";
+    assert!(
+        wait_until(TEST_TIMEOUT, || why().contains(fix)),
+        "{}",
+        why()
+    );
+    let doctor = world.run_ok(&["doctor"]);
+    let line = doctor.lines().find(|line| line.starts_with("! agent "));
+    assert!(line.is_some_and(|line| line.ends_with(fix)), "{doctor}");
+}

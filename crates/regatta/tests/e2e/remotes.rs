@@ -323,3 +323,40 @@ fn a_failed_push_is_reported_once_and_retried() {
     shared_remote.wait_until_pushed();
     assert!(!world.run_ok(&["status"]).contains("is not on origin"));
 }
+
+/// A remote that cannot be reached over the network does not hold the landing. `queue` names the
+/// reason and the command that tests the connection, and the work is pushed when the remote is back.
+#[test]
+fn a_remote_without_a_network_is_named_with_the_command_that_tests_it() {
+    let shared_remote = SharedRemote::new();
+    let world = &shared_remote.world;
+    // Nobody listens on a port that was just closed.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    drop(listener);
+    let away = format!("http://127.0.0.1:{port}/shop.git");
+    world.git(&["remote", "set-url", "origin", &away]);
+    shared_remote.land_task("one.txt", "1\n");
+    let reason = || {
+        let queue = world.run_json(&["queue"]);
+        queue[0]["unpushed"]["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, || !reason().is_empty()),
+        "{}",
+        world.run_ok(&["queue"])
+    );
+    let text = reason();
+    assert!(
+        text.contains("the remote origin cannot be reached over the network")
+            && text.contains("to test the connection: git ls-remote origin"),
+        "{text}"
+    );
+    let remote = shared_remote.remote.to_str().unwrap();
+    world.git(&["remote", "set-url", "origin", remote]);
+    shared_remote.land_task("two.txt", "2\n");
+    shared_remote.wait_until_pushed();
+}

@@ -33,6 +33,19 @@ enum AllowedTokens {
 }
 
 impl AllowedTokens {
+    /// Returns the words of the reference for these tokens.
+    fn label(self) -> &'static str {
+        match self {
+            AllowedTokens::All => "any token",
+            AllowedTokens::Readers => "viewer",
+            AllowedTokens::ReadersAndRunners => "viewer, also a runner",
+            AllowedTokens::Operators => "operator",
+            AllowedTokens::OperatorsAndRunners => "operator, also a runner",
+            AllowedTokens::OperatorsAndAttempts => "operator, also an attempt",
+            AllowedTokens::Runners => "only a runner",
+        }
+    }
+
     fn allows(self, scope: TokenScope) -> bool {
         let operates = matches!(scope, TokenScope::Admin | TokenScope::Operator);
         match self {
@@ -47,6 +60,22 @@ impl AllowedTokens {
             AllowedTokens::Runners => scope == TokenScope::Runner,
         }
     }
+}
+
+/// The addresses in the reference, with the tokens that may use them.
+const REFERENCE_ROUTES: &str = include_str!("../../../../xtask/src/reference/routes.txt");
+
+/// Returns whether a path belongs to a route as the router writes it, such as
+/// `/git/{project}/info/refs`.
+fn fits(written: &str, path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let (left, right): (Vec<&str>, Vec<&str>) =
+        (written.split('/').collect(), path.split('/').collect());
+    left.len() == right.len()
+        && left
+            .iter()
+            .zip(&right)
+            .all(|(one, two)| one.starts_with('{') || one == two)
 }
 
 /// The address, the method, a body that changes nothing, and the tokens that may use the address.
@@ -223,6 +252,22 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     }
     assert_eq!(wrong, Vec::<String>::new());
     assert_eq!(world.events(), before, "nothing changed");
+    // The reference names the same scopes.
+    for (path, method, _, whom) in ADDRESSES {
+        let path = path.split('?').next().unwrap_or_default();
+        let row = REFERENCE_ROUTES.lines().find(|row| {
+            let address = row.split(" | ").next().unwrap_or_default();
+            address
+                .split_once(' ')
+                .is_some_and(|(its_method, written)| its_method == method && fits(written, path))
+        });
+        let token = row.and_then(|row| row.split(" | ").nth(1));
+        assert!(
+            token.is_some_and(|token| token.contains(whom.label())),
+            "routes.txt does not name `{}` for {method} {path}: {row:?}",
+            whom.label()
+        );
+    }
     // A new route must have an entry in the table of this test. Exceptions are the two health
     // checks, which reveal nothing, and the address where a browser trades its code, because it has
     // no token yet.
@@ -232,19 +277,9 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
         .flat_map(|source| source.split(".route(\"").skip(1))
         .filter_map(|rest| rest.split('"').next());
     for written in routes {
-        let fits = |path: &str| {
-            let path = path.split('?').next().unwrap_or_default();
-            let (left, right): (Vec<&str>, Vec<&str>) =
-                (written.split('/').collect(), path.split('/').collect());
-            left.len() == right.len()
-                && left
-                    .iter()
-                    .zip(&right)
-                    .all(|(one, two)| one.starts_with('{') || one == two)
-        };
         let tried = open.contains(&written)
             || written == "/api/v1/{verb}"
-            || ADDRESSES.iter().any(|address| fits(address.0));
+            || ADDRESSES.iter().any(|address| fits(written, address.0));
         assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {

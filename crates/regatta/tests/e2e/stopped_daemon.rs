@@ -1,6 +1,8 @@
 //! `regatta down` lasts until a person starts the daemon again. Commands that only read do not
 //! start it.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::json;
 
 use crate::world::{TEST_TIMEOUT, World, wait_until};
@@ -152,5 +154,119 @@ fn doctor_creates_nothing_and_counts_its_warnings() {
     assert!(
         !text.contains("no problems") && text.contains("warning"),
         "{text}"
+    );
+}
+
+/// Returns every file below a directory with its bytes.
+fn snapshot(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut pending = vec![directory.to_owned()];
+    while let Some(next) = pending.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+            } else {
+                files.push((path.clone(), std::fs::read(&path).unwrap_or_default()));
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// Runs `doctor` while no daemon runs, and checks that it starts and changes nothing.
+#[track_caller]
+fn doctor_of_a_stopped_daemon(world: &World) -> String {
+    let before = snapshot(&world.root);
+    let output = world.run(&["doctor"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    assert!(world.processes().is_empty(), "{:?}", world.processes());
+    assert!(snapshot(&world.root) == before, "doctor changed a file");
+    output.stdout
+}
+
+#[track_caller]
+fn assert_line(text: &str, start: &str, parts: &[&str]) {
+    let line = text.lines().find(|line| line.starts_with(start));
+    assert!(
+        line.is_some_and(|line| parts.iter().all(|part| line.contains(part))),
+        "no line {start} with {parts:?}: {text}"
+    );
+}
+
+/// `doctor` never finds everything well in a repository that is no project, without agents, or with
+/// scripted agents only, whether the daemon runs or not. It names the next command.
+#[test]
+fn doctor_names_the_missing_project_and_the_missing_agents() {
+    let world = World::with_repo();
+    let new = doctor_of_a_stopped_daemon(&world);
+    assert_line(&new, "! project", &["not a project", "  regatta init"]);
+    assert_line(&new, "! agents", &["none yet", "regatta agent add "]);
+
+    world.run_ok(&["init", "--no-input"]);
+    world.commit_all("Use regatta");
+    let running = world.run_ok(&["doctor"]);
+    assert_line(&running, "✓ project", &["shop"]);
+    assert_line(&running, "! agents", &["none yet", "regatta agent add "]);
+    world.run_ok(&["down"]);
+    let without_agents = doctor_of_a_stopped_daemon(&world);
+    assert_line(&without_agents, "✓ project", &["shop"]);
+    assert_line(
+        &without_agents,
+        "! agents",
+        &["none yet", "regatta agent add "],
+    );
+
+    world.run_ok(&["agent", "add", "bot", "--runtime", "scripted"]);
+    let running = world.run_ok(&["doctor"]);
+    assert_line(
+        &running,
+        "! agents",
+        &["only scripted", "regatta agent add "],
+    );
+    world.run_ok(&["down"]);
+    let only_scripted = doctor_of_a_stopped_daemon(&world);
+    assert_line(
+        &only_scripted,
+        "! agents",
+        &["only scripted", "regatta agent add "],
+    );
+    for text in [&new, &running, &without_agents, &only_scripted] {
+        assert!(!text.contains("no problems"), "{text}");
+    }
+
+    let command = [
+        "agent",
+        "add",
+        "echo-1",
+        "--runtime",
+        "command",
+        "--command",
+        "echo",
+    ];
+    world.run_ok(&command);
+    world.run_ok(&["down"]);
+    let complete = doctor_of_a_stopped_daemon(&world);
+    assert_line(&complete, "✓ agent ", &["echo-1: echo"]);
+    assert!(!complete.contains("! agents"), "{complete}");
+    // A program that is missing is found without the daemon, too.
+    let missing = [
+        "agent",
+        "add",
+        "gone",
+        "--runtime",
+        "command",
+        "--command",
+        "no-such-x",
+        "--anyway",
+    ];
+    world.run_ok(&missing);
+    world.run_ok(&["down"]);
+    let output = world.run(&["doctor"]);
+    assert_eq!(output.exit_code, 1, "{output:?}");
+    assert!(
+        output.stdout.contains("gone: no-such-x is not installed"),
+        "{output:?}"
     );
 }

@@ -425,3 +425,34 @@ fn watch_in_a_pipe_prints_one_line_per_event() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// In a terminal `init` asks before it writes completions and the manual. A no writes nothing, and
+/// the next `init` asks again.
+#[test]
+fn init_asks_before_it_writes_completions() {
+    let world = World::with_repo();
+    let echo = ["--runtime", "command", "--command", "echo"];
+    world.run_ok(&[&["agent", "add", "echo-1"], &echo[..]].concat());
+    let Some(terminal) = TmuxTerminal::open(&world, 250, 30) else {
+        return;
+    };
+    let file = world
+        .root
+        .join("home/.local/share/bash-completion/completions/regatta");
+    let init = format!(
+        "SHELL=/bin/bash XDG_DATA_DIRS=/nowhere {} init; echo exit-$((40 + $?))",
+        env!("CARGO_BIN_EXE_regatta")
+    );
+    terminal.enter_line(&init);
+    terminal.wait_for_text("write completions for bash to ");
+    terminal.wait_for_text("[Y/n]");
+    terminal.enter_line("n");
+    let refused = terminal.wait_for_text("exit-40");
+    assert!(!file.exists() && !refused.contains("offer   "), "{refused}");
+    terminal.enter_line("clear");
+    terminal.enter_line(&init);
+    terminal.wait_for_text("[Y/n]");
+    terminal.press_key("Enter");
+    terminal.wait_for_text("wrote   completions for bash to ");
+    assert!(wait_until(TEST_TIMEOUT, || file.is_file()));
+}

@@ -378,6 +378,47 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
     );
 }
 
+/// `regatta` without a command suggests exactly one next command in every state of a project.
+/// `regatta status` may suggest several.
+#[test]
+fn without_a_command_one_next_command_is_suggested() {
+    let world = World::with_project();
+    let next = |args: &[&str]| {
+        let output = world.run(&[args, &["--json"]].concat());
+        let answer: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+        let next = answer["next"].as_array().cloned().unwrap_or_default();
+        let words = next.iter().map(|next| next.as_str().unwrap().to_owned());
+        words.collect::<Vec<String>>()
+    };
+    let without_agents = next(&[]);
+    assert!(
+        without_agents == ["regatta provider"]
+            || without_agents.len() == 1 && without_agents[0].starts_with("regatta agent add "),
+        "{without_agents:?}"
+    );
+    let command = ["--runtime", "command", "--command", "echo"];
+    world.run_ok(&[&["agent", "add", "echo-1"], &command[..]].concat());
+    assert_eq!(next(&[]), ["regatta run \"WHAT TO DO\""]);
+    world.run_ok(&["task", "add", "Paint the door", "--files", "door/**"]);
+    assert_eq!(next(&[]), ["regatta watch"]);
+    assert!(next(&["status"]).len() > 1, "{:?}", next(&["status"]));
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"Ask\"\nfiles = [\"q.txt\"]\n\
+         script = [{ ask = { question = \"Which?\", choices = [\"one\", \"two\"] } }]\n",
+    );
+    world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
+    let has_item = || world.run_json(&["inbox"])[0]["id"] == "Q1";
+    assert!(wait_until(TEST_TIMEOUT, has_item));
+    let answer = next(&[]);
+    assert!(
+        answer.len() == 1 && answer[0].starts_with("regatta answer Q1"),
+        "{answer:?}"
+    );
+    world.run_ok(&["down"]);
+    assert_eq!(next(&[]), Vec::<String>::new(), "the data name the command");
+    assert_eq!(world.run_json(&[])["next"], "regatta up");
+}
+
 /// JSON answers name the next commands, as output on a terminal does.
 #[test]
 fn json_answers_name_the_next_commands() {

@@ -153,6 +153,36 @@ fn class_of_a_failure_is_read_from_its_message_status_and_data() {
             "Network error: connection closed",
             None,
             json!(null),
+            FailureClass::NoNetwork,
+        ),
+        (
+            "getaddrinfo EAI_AGAIN api.anthropic.com",
+            None,
+            json!(null),
+            FailureClass::NoNetwork,
+        ),
+        (
+            "API Error: Connection error.",
+            None,
+            json!(null),
+            FailureClass::NoNetwork,
+        ),
+        (
+            "error sending request for url: dns error: failed to lookup address information",
+            None,
+            json!(null),
+            FailureClass::NoNetwork,
+        ),
+        (
+            "connect ECONNREFUSED 127.0.0.1:443",
+            None,
+            json!({"codexErrorInfo": "httpConnectionFailed"}),
+            FailureClass::NoNetwork,
+        ),
+        (
+            "503 Service Unavailable: connection refused by upstream",
+            None,
+            json!(null),
             FailureClass::Overloaded,
         ),
         (

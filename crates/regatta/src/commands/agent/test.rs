@@ -163,8 +163,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     let data_dir = app.data_dir()?;
     if let Err(error) = agent_test_dirs::sweep_abandoned(&data_dir) {
         tracing::warn!(
-            "could not remove the directories of earlier agent tests; regatta doctor tries again: \
-             {error}"
+            "could not remove the directories of earlier agent tests; to try again, run regatta \
+             doctor --clean: {error}"
         );
     }
     // From here on a signal ends the test instead of this process, so that the test can clean up.
