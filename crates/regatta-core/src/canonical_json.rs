@@ -464,7 +464,7 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::btree_map(any::<String>(), inner, 0..4)
-                    .prop_map(|members| Value::from_iter(members)),
+                    .prop_map(Value::from_iter),
             ]
         })
     }
