@@ -493,11 +493,11 @@ fn decide_input(board: &Board, input: BoardInput, now: Now) -> Result<Commit, Re
         BoardInput::Request(mut request) => match request.key.take() {
             None => run::run(&mut draft, request, now)?,
             Some(key) => {
-                let fingerprint = fingerprint(&request);
+                let fingerprint = idempotency::fingerprint(&request)?;
                 // A client that got no answer repeats its request under the same key. The client
                 // gets the stored answer, and the command is not run again (J9).
                 if let Some(answer) = board.answers.get(&key) {
-                    if answer.command_fingerprint != fingerprint {
+                    if !answer.is_answer_to(fingerprint) {
                         return Err(Refusal::KeyReused { key });
                     }
                     return Ok(Commit {
@@ -545,14 +545,5 @@ fn decide_input(board: &Board, input: BoardInput, now: Now) -> Result<Commit, Re
         rows,
         effects,
         outcome,
-    })
-}
-
-/// Returns a hash of a request and its actor (FNV-1a over the text). If two requests with the same
-/// idempotency key have different hashes, the client uses the key for two different requests.
-fn fingerprint(request: &Request) -> u64 {
-    let text = format!("{} {:?}", request.by, request.command);
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }

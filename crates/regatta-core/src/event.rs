@@ -22,10 +22,12 @@ use crate::{
 
 /// Declares the data types of events, with private fields and public getters.
 macro_rules! facts {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {$(
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$field_attribute:meta])* $field:ident : $type:ty),* $(,)?
+    })*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        pub struct $name { $($field: $type),* }
+        pub struct $name { $($(#[$field_attribute])* $field: $type),* }
         #[allow(clippy::new_ret_no_self, reason = "a getter has the name of its field")]
         impl $name { $(pub fn $field(&self) -> &$type { &self.$field })* }
     )*};

@@ -2,24 +2,33 @@
 //! key.
 //!
 //! A client that repeats a request with the same key gets the stored answer, and the request is not
-//! carried out twice (J9). [`crate::command`] compares a repeated request with the stored one.
+//! carried out twice (J9). The fingerprint of a request, which is stored with the answer, shows
+//! whether a client uses the same key for another request.
 
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::command::CommandOutcome;
+use crate::canonical_json::to_canonical_json;
+use crate::command::{CommandOutcome, Request};
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
+use crate::refusal::Refusal;
 
 /// The stored answer to a request with an idempotency key. If a client repeats the request, the
 /// client gets this answer again (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAnswer {
     pub key: RequestKey,
-    /// A hash of the command. A different hash shows that a client uses the same key for another
-    /// command, which is a mistake.
+    /// A hash of the actor and the command. A different hash shows that a client uses the same key
+    /// for another command, which is a mistake.
     #[serde(rename = "command")]
     pub command_fingerprint: u64,
+    #[serde(
+        rename = "form",
+        default,
+        skip_serializing_if = "FingerprintForm::is_debug_text"
+    )]
+    pub fingerprint_form: FingerprintForm,
     pub outcome: CommandOutcome,
     /// The number of the last event when the request was first answered.
     pub revision: u64,
@@ -29,8 +38,58 @@ pub struct StoredAnswer {
     pub deadline_fleet_ms: u64,
 }
 
+impl StoredAnswer {
+    /// Returns whether this is the answer to the request with this fingerprint. The fingerprint of
+    /// an answer that an earlier version stored cannot be compared, so the client gets that answer.
+    pub(crate) fn is_answer_to(&self, fingerprint: u64) -> bool {
+        self.fingerprint_form == FingerprintForm::DebugText
+            || self.command_fingerprint == fingerprint
+    }
+}
+
+/// The text of a request whose hash is its fingerprint. A new form needs a new variant here, so
+/// that an answer with another form is not taken for the answer to another request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FingerprintForm {
+    /// The debug output of the command, in answers that version 0.1.0 stored. This text depends on
+    /// names in the source code.
+    #[default]
+    DebugText,
+    /// The command as canonical JSON.
+    CanonicalJson,
+}
+
+impl FingerprintForm {
+    fn is_debug_text(&self) -> bool {
+        *self == FingerprintForm::DebugText
+    }
+}
+
+/// Returns a hash of a request and its actor: FNV-1a over the actor and the command as canonical
+/// JSON.
+pub(crate) fn fingerprint(request: &Request) -> Result<u64, Refusal> {
+    let json = to_canonical_json(&request.command).map_err(|error| {
+        Refusal::invalid(
+            format!("the request cannot be compared with a repetition: {error}"),
+            "send the request without an idempotency key",
+        )
+    })?;
+    let text = format!("{} {json}", request.by);
+    Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    }))
+}
+
 facts! {
-    RequestAnswered { key: RequestKey, command: u64, outcome: CommandOutcome, until_at: u64 }
+    RequestAnswered {
+        key: RequestKey,
+        command: u64,
+        #[serde(default, skip_serializing_if = "FingerprintForm::is_debug_text")]
+        form: FingerprintForm,
+        outcome: CommandOutcome,
+        until_at: u64,
+    }
     RequestForgotten { key: RequestKey }
 }
 
@@ -42,13 +101,14 @@ pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 pub(crate) fn store_answer(
     draft: &mut Draft,
     key: RequestKey,
-    command: u64,
+    fingerprint: u64,
     outcome: CommandOutcome,
     now: Now,
 ) {
     draft.record(Event::RequestAnswered(RequestAnswered {
         key,
-        command,
+        command: fingerprint,
+        form: FingerprintForm::CanonicalJson,
         outcome,
         until_at: now.fleet_ms + ANSWER_RETENTION_MS,
     }));

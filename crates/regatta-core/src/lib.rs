@@ -27,6 +27,7 @@
 
 // How a request is decided.
 pub mod board; // all live state, and the only code that changes it
+mod canonical_json; // a text that is equal for equal values
 pub mod command; // the requests and reports that change the board
 pub mod effect; // the work that the engine does after a change is stored
 pub mod event; // the facts that became true

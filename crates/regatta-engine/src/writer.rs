@@ -289,17 +289,16 @@ impl Writer {
             fleet_ms: now.fleet_ms.saturating_sub(1),
             ..now
         };
-        if !self.board.expired_timers(past).is_empty() {
-            if let Err(refusal) =
+        if !self.board.expired_timers(past).is_empty()
+            && let Err(refusal) =
                 decide(&self.board, Report::Tick, past).map(|commit| self.apply(commit, &mut batch))
-            {
-                tracing::error!(
-                    code = refusal.code(),
-                    "could not process the timers that have expired, trying again with the next \
-                    batch: {}",
-                    refusal.message()
-                );
-            }
+        {
+            tracing::error!(
+                code = refusal.code(),
+                "could not process the timers that have expired, trying again with the next \
+                batch: {}",
+                refusal.message()
+            );
         }
         for message in messages.drain(..) {
             match message {

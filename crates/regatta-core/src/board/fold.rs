@@ -46,6 +46,7 @@ impl Board {
                 let answer = StoredAnswer {
                     key: event.key().clone(),
                     command_fingerprint: *event.command(),
+                    fingerprint_form: *event.form(),
                     outcome: event.outcome().clone(),
                     revision: self.revision,
                     deadline_fleet_ms: *event.until_at(),

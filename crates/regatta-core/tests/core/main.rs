@@ -24,6 +24,7 @@ mod file_map;
 mod gates;
 mod guarded_files;
 mod hooks;
+mod idempotency;
 mod identity;
 mod inboxes;
 mod isolation;

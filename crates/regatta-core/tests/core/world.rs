@@ -300,6 +300,16 @@ impl World {
             self.board = decision.board;
             return Ok(decision.outcome);
         }
+        if let BoardInput::Request(request) = &input {
+            // The fingerprint of a request is made from its JSON, so two commands with the same JSON
+            // would be the same request.
+            let text = serde_json::to_string(&request.command).unwrap();
+            assert_eq!(
+                serde_json::from_str::<Command>(&text).unwrap(),
+                request.command,
+                "the command changed when it was written and read back"
+            );
+        }
         self.transcript
             .push(crate::golden::input_line(&input, self.now));
         let before = self.board.clone();
