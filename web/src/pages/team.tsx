@@ -3,30 +3,30 @@
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import type { Identity, Launch, Team as View } from '../views';
+import type { MemberActivity, MemberIdentity, MemberState, TeamLaunch, TeamPage } from '../api';
 
-function identityText(identity: Identity | undefined): string {
+function identityText(identity: Partial<MemberIdentity> | undefined): string {
   return [identity?.provider, identity?.backend, identity?.model, identity?.effort].filter(Boolean).join(' ');
 }
 
 /** Returns whether a member got something else than was specified. Fields without a specified value are ignored. */
-export function differs(wanted: Identity | undefined, actual: Identity | undefined): boolean {
+export function differs(wanted: Partial<MemberIdentity> | undefined, actual: Partial<MemberIdentity> | undefined): boolean {
   return (['provider', 'backend', 'model', 'effort'] as const).some((field) => wanted?.[field] && actual?.[field] && wanted[field] !== actual[field]);
 }
 
 /** The glyph and the colour of each state of a member. */
-const STATE_SIGNS: Record<string, [string, string]> = {
-  'failed to start': ['✕', 'bad'],
+const STATE_SIGNS: Record<MemberState | MemberActivity, [string, string]> = {
+  failed_to_start: ['✕', 'bad'],
   dead: ['✕', 'bad'],
   degraded: ['!', 'late'],
   hung: ['!', 'late'],
   waiting: ['!', 'late'],
-  'pending permission': ['!', 'late'],
+  pending_permission: ['!', 'late'],
   queued: ['‖', 'dim'],
   starting: ['…', 'dim'],
   coming: ['…', 'dim'],
   ending: ['…', 'dim'],
-  'pending bootstrap': ['…', 'dim'],
+  pending_bootstrap: ['…', 'dim'],
   alive: ['✓', 'good'],
   working: ['▶', 'accent'],
   idle: ['·', 'dim'],
@@ -35,16 +35,22 @@ const STATE_SIGNS: Record<string, [string, string]> = {
   stopped: ['○', 'dim'],
 };
 
-function StateSign({ state }: { state: string }) {
-  const [glyph, name] = STATE_SIGNS[state] ?? ['', ''];
-  return state ? (
-    <b class={name}>
-      <span aria-hidden="true">{glyph}</span> {state}
-    </b>
-  ) : null;
+function stateText(state: MemberState | MemberActivity): string {
+  return state.replace(/_/g, ' ');
 }
 
-function Members({ team }: { team: View }) {
+function StateSign({ state }: { state: MemberState | MemberActivity | undefined }) {
+  if (!state) return null;
+  // A daemon that was upgraded may send a state that this tab does not know.
+  const [glyph, name] = STATE_SIGNS[state] ?? ['', ''];
+  return (
+    <b class={name}>
+      <span aria-hidden="true">{glyph}</span> {stateText(state)}
+    </b>
+  );
+}
+
+function Members({ team }: { team: TeamPage }) {
   const wanted = [team.desired.lead, ...team.desired.members];
   return (
     <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'Details', 'Actions']}>
@@ -54,7 +60,6 @@ function Members({ team }: { team: View }) {
         const live = team.live.find((candidate) => candidate.name === line.name);
         const actual = identityText(entry?.got);
         const isDifferent = differs(entry?.asked, entry?.got);
-        const state = entry?.state.replace(/_/g, ' ') ?? '';
         const actions = team.each.find((entry) => entry[0] === line.name)?.[1] ?? [];
         return (
           <tr key={line.name} data-row tabIndex={0}>
@@ -64,13 +69,13 @@ function Members({ team }: { team: View }) {
             <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              <StateSign state={state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
+              <StateSign state={entry?.state} /> <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
-              <StateSign state={live?.live ?? ''} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
+              <StateSign state={live?.live} /> {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
-              {line.said === state ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
+              {entry && line.said === stateText(entry.state) ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
             </td>
             <td>
               <span class="row">
@@ -86,7 +91,7 @@ function Members({ team }: { team: View }) {
   );
 }
 
-function Lanes({ launch }: { launch: Launch }) {
+function Lanes({ launch }: { launch: TeamLaunch }) {
   return (
     <ul class="spans">
       {launch.lanes.map((lane) => (
@@ -100,7 +105,7 @@ function Lanes({ launch }: { launch: Launch }) {
 
 export function Team() {
   useTopics('teams');
-  const teams = topic('teams').all<View>();
+  const teams = topic('teams').all();
   if (teams.length === 0) {
     return (
       <Panel title="Teams">
@@ -141,7 +146,7 @@ export function Team() {
                     <b>{launch.id}</b> started <Age since={launch.begun_wall} /> ago:{' '}
                     {launch.members.map((member) => (
                       <span key={member.name}>
-                        {member.name} <StateSign state={member.state.replace(/_/g, ' ')} />{' '}
+                        {member.name} <StateSign state={member.state} />{' '}
                       </span>
                     ))}
                   </li>
