@@ -12,7 +12,7 @@ import { Now } from './pages/now';
 import { followLink, route } from './route';
 import { theme } from './theme';
 import { pending, shellHint, toasts, useTopics } from './ui';
-import type { Head } from './views';
+import type { FleetSummaryView } from './api';
 
 const Task = lazy<{ id: string }>(() => import('./pages/task').then((module) => module.Task));
 const PlanPage = lazy<{ id: string }>(() => import('./pages/plan').then((module) => module.PlanPage));
@@ -92,7 +92,7 @@ function ConnectionStatus() {
   }
 }
 
-function Header({ head }: { head: Head | undefined }) {
+function Header({ head }: { head: FleetSummaryView | undefined }) {
   const path = route.value.path;
   const needs = head?.needs_you ?? 0;
   return (
@@ -133,7 +133,7 @@ function Header({ head }: { head: Head | undefined }) {
   );
 }
 
-function StatusSentence({ head }: { head: Head | undefined }) {
+function StatusSentence({ head }: { head: FleetSummaryView | undefined }) {
   if (!head) return <p class="sentence">loading…</p>;
   return (
     <p class="sentence">
@@ -167,7 +167,7 @@ class ErrorBoundary extends Component<{ children: ComponentChildren }, { error: 
 export function App() {
   useTopics('head', 'inbox');
   void topic('head').changed.value;
-  const head = topic('head').get<Head>('head');
+  const head = topic('head').get('head');
   const path = route.value.path;
   useEffect(() => {
     const needs = head?.needs_you ?? 0;

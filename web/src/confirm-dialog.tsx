@@ -5,7 +5,12 @@ import { useLayoutEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
 import { plain } from './format';
 import { pending, perform } from './ui';
-import type { Form } from './views';
+
+/** The restricted JSON Schema that agents send. */
+interface Form {
+  properties?: Record<string, { type?: string; title?: string; description?: string; enum?: string[]; oneOf?: { const: string; title?: string }[]; default?: unknown }>;
+  required?: string[];
+}
 
 /** Returns a form's values as a JSON object. Empty fields are left out. */
 export function formJson(form: Form, values: Record<string, string>): string {
@@ -72,7 +77,7 @@ export function ConfirmDialog() {
     event.preventDefault();
     const action = pending.peek();
     if (!action) return;
-    const answer = action.form ? formJson(action.form, values.peek()) : text.peek().trim();
+    const answer = action.form ? formJson(action.form as Form, values.peek()) : text.peek().trim();
     if (action.words !== undefined && !answer) return;
     pending.value = null;
     await perform(action, answer);
@@ -83,7 +88,7 @@ export function ConfirmDialog() {
         <form onSubmit={send}>
           <h2>{plain(action.label, 80)}</h2>
           {action.form ? (
-            <Fields form={action.form} values={values} />
+            <Fields form={action.form as Form} values={values} />
           ) : action.words !== undefined ? (
             <textarea aria-label="Text" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
           ) : (

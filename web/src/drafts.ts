@@ -1,7 +1,7 @@
 // Comments on a change. They are drafts until Revise sends them, and they are stored in the browser.
 
 import { type Signal, signal } from '@preact/signals';
-import type { Action } from './views';
+import type { Action } from './action';
 
 export interface Comment {
   path: string;

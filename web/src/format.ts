@@ -1,6 +1,6 @@
 // Formatting of durations, costs and untrusted text.
 
-import type { Forecast } from './views';
+import type { CapForecast } from './api';
 
 /** Formats a duration: `2m`, `3h`, `12s`. */
 export function age(ms: number): string {
@@ -35,7 +35,7 @@ export function clipMiddle(text: string, maxLength: number): string {
 }
 
 /** Describes when a cap is reached, in the browser's time zone. */
-export function forecastText(forecast: Forecast): string {
+export function forecastText(forecast: CapForecast): string {
   if (forecast.when === 'reached') return 'the cap is reached';
   if (forecast.when === 'not_today') return 'the cap is not reached today at this rate';
   return `cap reached about ${clockTime(forecast.wall, false)} at this rate`;

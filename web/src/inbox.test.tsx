@@ -6,7 +6,7 @@ import { handleKey } from './keys';
 import { topic } from './live/client';
 import { route } from './route';
 import { perform, toasts } from './ui';
-import type { InboxItem } from './views';
+import type { InboxItemView } from './api';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 vi.mock('./live/client', async (load) => ({ ...(await load<typeof import('./live/client')>()), subscribe: () => () => {} }));
@@ -56,7 +56,7 @@ describe('requests that ask the same', () => {
         { label: 'Always allow', verb: 'inbox.answer', input: say('always'), cli: `regatta allow ${id} --for always`, grave: true },
         { label: 'Later: in 1 h', verb: 'inbox.snooze', input: { id, ms: 3_600_000 }, cli: `regatta inbox snooze ${id} 1h` },
       ];
-      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as InboxItem;
+      return { id, kind: 'permission', task: 'T1', project: 'shop', agent: 'a1', subject: 'npm install', why: '', since_wall: 1, escalated: false, group: 'permission npm install', actions } as unknown as InboxItemView;
     };
     const group = { key: 'g', items: ['Q1', 'Q2', 'Q3'].map(item) };
     const [once, always, later] = group.items[0]?.actions.map((action) => groupAction(group, action)) ?? [];

@@ -5,19 +5,20 @@ import { useEffect, useRef } from 'preact/hooks';
 import { plain, shortName } from './format';
 import { topic } from './live/client';
 import { ActionButton, Age, Empty, Panel, TaskLink, press, useTopics } from './ui';
-import type { Action, InboxItem } from './views';
+import type { Action } from './action';
+import type { InboxItemView } from './api';
 
 /** The key of the group whose card receives the digit keys. */
 export const chosenGroup = signal<string | null>(null);
 
 export interface Group {
   key: string;
-  items: InboxItem[];
+  items: InboxItemView[];
 }
 
 /** Groups items that ask the same, longest waiting first. */
-export function groupItems(items: InboxItem[]): Group[] {
-  const found = new Map<string, InboxItem[]>();
+export function groupItems(items: InboxItemView[]): Group[] {
+  const found = new Map<string, InboxItemView[]>();
   for (const item of [...items].sort((a, b) => a.since_wall - b.since_wall)) {
     const same = found.get(item.group);
     if (same) same.push(item);
@@ -27,7 +28,7 @@ export function groupItems(items: InboxItem[]): Group[] {
 }
 
 function allGroups(): Group[] {
-  return groupItems(topic('inbox').all<InboxItem>());
+  return groupItems(topic('inbox').all());
 }
 
 /** The position of the chosen card. After it is answered and removed, the next card has this position. */
@@ -73,7 +74,7 @@ export function pressAction(matches: (action: Action, index: number) => boolean)
 }
 
 /** Returns the page of an item without a task, or nothing if there is none. */
-function subjectPath(item: InboxItem): string {
+function subjectPath(item: InboxItemView): string {
   if (item.kind === 'request') return '/conversations';
   if (item.kind === 'budget') return '/cost';
   if (item.id.startsWith('bridge:')) return '/setup';
@@ -81,7 +82,7 @@ function subjectPath(item: InboxItem): string {
 }
 
 /** A link to the page of the item's subject. */
-function SubjectLink({ item }: { item: InboxItem }) {
+function SubjectLink({ item }: { item: InboxItemView }) {
   if (item.task) return <TaskLink id={item.task} />;
   const path = subjectPath(item);
   return path ? (
@@ -149,7 +150,7 @@ function kindCounts(list: Group[]): string {
 export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; openCards?: number }) {
   useTopics('inbox');
   const list = allGroups();
-  const items = topic('inbox').all<InboxItem>();
+  const items = topic('inbox').all();
   return (
     <Panel
       id="inbox"

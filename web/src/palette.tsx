@@ -6,11 +6,11 @@ import { useFocusRestore } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
 import { PAGES, letterKeys, overlay, setLetterKeys, togglePause } from './keys';
-import { topic } from './live/client';
+import { taskTopic, topic } from './live/client';
 import { navigate, route } from './route';
 import { theme } from './theme';
 import { press, useTopics } from './ui';
-import { type Head, type InboxItem, type Lane, type MergeQueue, STATES, type TaskPage, type TaskSummary } from './views';
+import { STATES } from './states';
 
 interface Entry {
   label: string;
@@ -38,18 +38,18 @@ function allEntries(): Entry[] {
   for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => navigate(to) });
   if (path.startsWith('/t/')) {
     const id = path.slice(3);
-    for (const action of topic(id).get<TaskPage>(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
+    for (const action of taskTopic(id).get(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
   }
-  for (const item of topic('inbox').all<InboxItem>().slice(0, 50)) {
+  for (const item of topic('inbox').all().slice(0, 50)) {
     for (const action of item.actions) found.push({ label: `${action.label} · ${item.id} ${item.subject}`, hint: action.cli, run: () => press(action) });
   }
-  for (const row of topic('tasks').all<TaskSummary>().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
-  for (const lane of topic('lanes').all<Lane>()) {
+  for (const row of topic('tasks').all().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
+  for (const lane of topic('lanes').all()) {
     found.push({ label: `Agent ${lane.agent} ${STATES[lane.at].word}`, hint: `regatta why ${lane.agent}`, run: () => navigate(`/agents/${lane.agent}`) });
     for (const action of lane.actions) found.push({ label: `${action.label} · ${lane.agent}`, hint: action.cli, run: () => press(action) });
   }
-  for (const queue of topic('queue').all<MergeQueue>()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
-  for (const mission of topic('head').get<Head>('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
+  for (const queue of topic('queue').all()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
+  for (const mission of topic('head').get('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
   found.push({ label: 'Open the inbox', hint: 'regatta inbox', run: () => navigate('/inbox') });
   found.push({ label: 'Describe work for the team', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
   found.push({ label: 'Keyboard shortcuts', hint: '?', run: () => (overlay.value = 'help') });

@@ -18,7 +18,7 @@ import { differs } from './pages/team';
 import { call, exchangeCode, key } from './session';
 import { Text, withText } from './ui';
 import { visibleBatches } from './plots/queue-batches';
-import type { Batch, FileEntry, Folder, InboxItem, Landing, MergeQueue, PlannedTask, SpendSum, TaskSummary } from './views';
+import type { BatchView, CostSum, FileCell, FolderCell, InboxItemView, LandingView, MissionFiguresView, PlannedTask, PlannedTaskFields, QueuePage, TaskRowView } from './api';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -46,7 +46,7 @@ describe('sign-in', () => {
   it('forgets a key that the daemon rejects', async () => {
     key.value = 'old';
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ code: 'pass_over', message: 'over', hint: 'regatta open' }), { status: 401 }));
-    await expect(call('status')).rejects.toMatchObject({ problem: { code: 'pass_over' } });
+    await expect(call('status', {})).rejects.toMatchObject({ problem: { code: 'pass_over' } });
     expect(key.value).toBe('');
   });
 });
@@ -69,7 +69,7 @@ describe('helpers', () => {
 
   it('a click on a line number selects its line', () => {
     const box = document.createElement('div');
-    box.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4">@@ -1 +1 @@</td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
+    box.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4"> -1 +1 </td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
     const cells = [...box.querySelectorAll('td')];
     expect(cells.map((cell) => clickedLine(cell))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
   });
@@ -79,7 +79,7 @@ describe('helpers', () => {
     setComment('T2', 'b.rs', 3, 'shorter');
     setComment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
     setComment('T2', 'b.rs', 9, '  ');
-    const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text' };
+    const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text', first: false, grave: false };
     const action = withDrafts(revise, 'T2');
     expect(action.label).toBe('Revise with 2 comments');
     expect(action.words).toBeUndefined();
@@ -104,7 +104,7 @@ describe('helpers', () => {
   });
 
   it('items that ask the same are one group, longest waiting first', () => {
-    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItem;
+    const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItemView;
     const grouped = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
     expect(grouped.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
   });
@@ -116,13 +116,13 @@ describe('helpers', () => {
   });
 
   it('tasks are filtered by text, state and mission', () => {
-    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskSummary;
+    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskRowView;
     expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
   it('the file tree is filtered, opens folders with conflicts, and shows when claims end', () => {
     const file = (path: string, clash: string[] = [], wanted: string[] = []) => ({ path, held: [], wanted, hot: 0, clash });
-    const folder = (path: string, own: FileEntry[]): Folder => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
+    const folder = (path: string, own: FileCell[]): FolderCell => ({ path, depth: 2, spots: own.length, held: [], wanted: 0, hot: 0, clashes: 0, clash: [], own });
     const all = [folder('', [file('a.rs')]), folder('src', [file('src/b.rs', ['T1', 'T2']), file('src/c.rs', [], ['T3'])])];
     expect(matchingFolders(all, '').length).toBe(2);
     expect(matchingFolders(all, 'src/').map((folder) => [folder.path, folder.own.length, folder.depth])).toEqual([['src', 2, 0]]);
@@ -135,7 +135,7 @@ describe('helpers', () => {
   });
 
   it('unknown costs are not shown as zero', () => {
-    const sum = (input: number, micro_usd?: number, unpriced = 0): SpendSum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
+    const sum = (input: number, micro_usd?: number, unpriced = 0): CostSum => ({ tasks: 1, unpriced, spent: { usage: { input, cached_input: 0, cache_write: 0, output: 0, micro_usd }, turns: 1, attempts: 1, wall_ms: 0 } });
     expect([price(sum(0)), price(sum(9)), price(sum(9, 0)), price(sum(9, 2_840_000)), price(sum(9, 2_840_000, 1_500))]).toEqual(['–', 'no price reported', '$0.00', '$2.84', '$2.84 + 2 k tok unpriced']);
     expect(cached(sum(9))).toBe('n/a');
     expect(forecastText({ when: 'at', wall: 1_760_000_000_000 })).toMatch(/^cap reached about \d\d:\d\d at this rate$/);
@@ -143,16 +143,16 @@ describe('helpers', () => {
   });
 
   it('a queue is shown in batches, and the landings that are left out are counted', () => {
-    const car = (n: number): Landing => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', at: 'working', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0 });
-    const batch = (...cars: number[]): Batch => ({ ride: 'testing', state: 'testing', at: 'working', cars: cars.map((n) => `L${n}`) });
-    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as MergeQueue;
+    const car = (n: number): LandingView => ({ landing: `L${n}`, task: `T${n}`, subject: '', agent: 'a', position: n, state: 'testing', at: 'working', detail: '', commit: null, files: [], queued_wall: 0, branch: '', conflicts: 0, fixups: 0, settled: 0 });
+    const batch = (...cars: number[]): BatchView => ({ ride: 'testing', state: 'testing', at: 'working', cars: cars.map((n) => `L${n}`) });
+    const train = { queue: [1, 2, 3, 4].map(car), batches: [batch(1, 2), batch(3), batch(4)] } as unknown as QueuePage;
     const visible = visibleBatches(train, 2);
     expect(visible.batches.map(([, cars]) => cars.map((landing) => landing.task))).toEqual([['T1', 'T2'], ['T3']]);
     expect(visible.more).toBe(1);
   });
 
   it('moving a task keeps all blockers, and removing a task removes it as a blocker', () => {
-    const task = (subject: string, after: number[]): PlannedTask => ({ task: { subject }, after });
+    const task = (subject: string, after: number[]): PlannedTask => ({ task: { subject } as PlannedTaskFields, after });
     const plan = [task('a', []), task('b', [0]), task('c', [0, 1])];
     const describePlan = (plan: PlannedTask[]) => plan.map((task) => `${task.task.subject}<${task.after.map((blocker) => plan[blocker]?.task.subject).join('')}`);
     expect(describePlan(moveTask(plan, 2, 0))).toEqual(['c<ab', 'a<', 'b<a']);
@@ -181,7 +181,7 @@ describe('helpers', () => {
   });
 
   it('compared missions have the same activity rows, longest first', () => {
-    const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
+    const all: Pick<MissionFiguresView, 'time'>[] = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
     expect(timeRows(all).map(([name, cellOf]) => [name, cellOf(0), cellOf(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
   });
 

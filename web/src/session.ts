@@ -5,6 +5,7 @@
 // The cookie alone is not enough, because the browser sends it to every port of this machine.
 
 import { signal } from '@preact/signals';
+import type { Verbs } from './api';
 
 const STORAGE_KEY = 'regatta-key';
 
@@ -82,11 +83,16 @@ async function request(path: string, init: RequestInit): Promise<Response> {
   throw new RequestError(failure);
 }
 
-/** Calls a verb of the API. The idempotency key makes a repeated write harmless. */
-export async function call<T = unknown>(verb: string, input: unknown = {}): Promise<T> {
+/** Calls a verb of the API that an action of the server names. The idempotency key makes a repeated write harmless. */
+export async function callNamed(verb: string, input: unknown): Promise<unknown> {
   const headers = { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() };
   const response = await request(`/api/v1/${verb}`, { method: 'POST', headers, body: JSON.stringify(input) });
-  return ((await response.json()) as { data: T }).data;
+  return ((await response.json()) as { data: unknown }).data;
+}
+
+/** Calls a verb of the API. */
+export async function call<Verb extends keyof Verbs>(verb: Verb, input: Verbs[Verb]['input']): Promise<Verbs[Verb]['answer']> {
+  return (await callNamed(verb, input)) as Verbs[Verb]['answer'];
 }
 
 /** Fetches text or HTML that the daemon renders, such as a diff or a log. */

@@ -1,6 +1,6 @@
-// Generated from regatta_core::display by `UPDATE_GOLDEN=1 cargo test -p xtask --test display_states`.
+// Generated from regatta_core::display by `cargo xtask codegen`. Do not edit.
 
-export type DisplayState = 'failed' | 'needs' | 'review' | 'landing' | 'working' | 'waiting' | 'idle' | 'backlog' | 'offline' | 'landed';
+import type { DisplayState } from './api';
 
 /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */
 export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {

@@ -5,8 +5,10 @@ import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { age, plain } from './format';
 import { clockOffset, connection, paused, subscribe } from './live/client';
-import { RequestError, call } from './session';
-import { type Action, type Choice, type DisplayState, STATES } from './views';
+import { RequestError, callNamed } from './session';
+import type { Action } from './action';
+import type { ActionChoice, DisplayState, InboxDecisionView } from './api';
+import { STATES } from './states';
 
 /** The daemon's time, updated once a second by `daemonNow`. */
 export const clock = signal(Date.now());
@@ -128,7 +130,7 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
   let rules: string[] = [];
   for (const single of all) {
     try {
-      const result = await call<{ rules?: unknown; answered?: unknown } | null>(single.verb, single.words === undefined ? single.input : withText(single.input, single.words, text ?? ''));
+      const result = (await callNamed(single.verb, single.words === undefined ? single.input : withText(single.input, single.words, text ?? ''))) as Partial<InboxDecisionView> | null;
       // A permanent answer creates policy rules; the toast shows them.
       if (Array.isArray(result?.rules)) rules = [...rules, ...result.rules.map(String)];
       done += typeof result?.answered === 'number' && single.input.alike === true ? result.answered : 1;
@@ -164,7 +166,7 @@ export function withChoice(action: Action, name: string): Action {
 }
 
 /** A select for the options of an action. */
-export function ChoiceSelect({ choice, value, set }: { choice: Choice; value: string; set: (name: string) => void }) {
+export function ChoiceSelect({ choice, value, set }: { choice: ActionChoice; value: string; set: (name: string) => void }) {
   return (
     <label class="choose">
       <span class="dim">{choice.label}</span>

@@ -20,6 +20,7 @@ mod bench; // the measurements
 mod bench_engine; // an engine without git and agents, and stores that count
 mod browser; // an attacker's pages in a real browser
 mod cast; // the moving picture of the README
+mod codegen; // generated files of the web page
 mod dist; // the files of a release
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
@@ -63,6 +64,7 @@ cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
+cargo xtask codegen             (web/src/api.ts, web/src/states.ts)
 cargo xtask prose               [--samples 30] [--seed 7] [--under crates/regatta-core]
 cargo xtask reference           [--binary PATH] [--write] (docs/reference)
 cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
@@ -142,6 +144,7 @@ fn run() -> anyhow::Result<bool> {
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
         ["cast"] => cast::run(&args),
+        ["codegen"] => codegen::run().map(|()| true),
         ["prose"] => prose::run(&args),
         ["reference"] => reference::run(&args),
         ["site"] => site::run(&args),

@@ -78,6 +78,10 @@ pub struct DoctorView {
 pub struct PageAction {
     pub label: String,
     pub verb: String,
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "serde_json::Map<String, serde_json::Value>")
+    )]
     pub input: serde_json::Value,
     /// The shell command that does the same as the button.
     pub cli: String,
@@ -97,6 +101,10 @@ pub struct PageAction {
     /// The form with which the person enters the required text: the restricted JSON Schema that an
     /// agent sent. The entered text is then a JSON object with the fields of the form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")
+    )]
     pub form: Option<serde_json::Value>,
     /// A setting of the action that the person can choose. If the person chooses nothing, the value
     /// in `input` is used.
@@ -423,4 +431,42 @@ pub struct ProjectFilesView {
     /// that landed today, and the number of overlaps.
     pub text: String,
     pub radar: regatta_core::collision_forecast::CollisionForecast,
+}
+
+/// The changed files of a task's work, as the page lists them above the diff.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiffFilesView {
+    /// The commit with which the work is compared.
+    pub base: CommitId,
+    /// The commit of the task's work; empty if the task has none.
+    pub commit: Option<CommitId>,
+    pub files: Vec<DiffFileView>,
+}
+
+/// A file in the page's list of changed files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiffFileView {
+    pub path: String,
+    /// The path before the change, if the file was renamed.
+    pub was: Option<String>,
+    pub note: String,
+    pub added: usize,
+    pub removed: usize,
+    /// True if the file is outside the task's manifest (the files that the task may change).
+    pub outside: bool,
+    /// True if the page shows the file collapsed at first, because the file is large or generated.
+    pub closed: bool,
+}
+
+/// A part of the transcript of an attempt as HTML.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TranscriptPieceView {
+    pub html: String,
+    /// The number of the record with which the next piece begins.
+    pub next: u64,
+    /// False if the transcript has no further records at present.
+    pub more: bool,
 }

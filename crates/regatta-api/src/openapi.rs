@@ -18,7 +18,7 @@ pub fn document() -> Value {
     }
     paths.insert(
         "/api/v1/events".into(),
-        json!({ "get": events_operation() }),
+        json!({ "get": events_operation(&mut shared) }),
     );
     shared.insert("Problem".into(), problem_schema());
     json!({
@@ -118,7 +118,8 @@ fn permission_text(needs: RequiredPermission) -> &'static str {
     }
 }
 
-fn events_operation() -> Value {
+fn events_operation(shared: &mut Map<String, Value>) -> Value {
+    let event = schema::schema_of("event:data").expect("a test reads the schema of events");
     let number = json!({ "type": "integer", "minimum": 0 });
     json!({
         "operationId": "events",
@@ -138,7 +139,10 @@ fn events_operation() -> Value {
                 after this revision" },
         ],
         "responses": {
-            "200": { "description": "Server-sent events", "content": { "text/event-stream": {} } },
+            "200": {
+                "description": "Server-sent events. The schema describes the data of one event",
+                "content": { "text/event-stream": { "schema": move_definitions(event, shared) } },
+            },
             "default": {
                 "description": "Refused",
                 "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },

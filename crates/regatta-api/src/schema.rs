@@ -14,6 +14,8 @@ use std::sync::OnceLock;
 
 #[cfg(feature = "schema")]
 pub use derive::schemas_file;
+#[cfg(feature = "schema")]
+pub(crate) use derive::sent_schema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -155,5 +157,53 @@ mod tests {
         }
         assert!(settings_schema()["properties"]["landing"].is_object());
         assert_eq!(schema_of("no.such.kind"), None);
+    }
+
+    /// Returns the optional fields in a schema and its definitions that may be `null`.
+    fn nullable_optional_fields(schema: &Value, found: &mut Vec<String>) {
+        if let Some(properties) = schema["properties"].as_object() {
+            let is_required = |name: &String| {
+                let required = schema["required"].as_array();
+                required.is_some_and(|names| names.iter().any(|required| required == name))
+            };
+            let null = serde_json::json!({ "type": "null" });
+            let allows_null = |field: &Value| {
+                let types = field["type"].as_array();
+                let choices = field["anyOf"].as_array();
+                types.is_some_and(|types| types.contains(&null["type"]))
+                    || choices.is_some_and(|choices| choices.contains(&null))
+            };
+            let nullable = properties
+                .iter()
+                .filter(|(name, field)| !is_required(name) && allows_null(field));
+            found.extend(nullable.map(|(name, _)| name.clone()));
+        }
+        match schema {
+            Value::Object(fields) => fields
+                .values()
+                .for_each(|field| nullable_optional_fields(field, found)),
+            Value::Array(items) => items
+                .iter()
+                .for_each(|item| nullable_optional_fields(item, found)),
+            _ => {}
+        }
+    }
+
+    /// The schema of an answer describes what the server sends, and the schema of an input what the
+    /// server accepts.
+    #[test]
+    fn an_optional_field_of_an_answer_is_never_null() {
+        for kind in all_kinds().iter().filter(|kind| kind.ends_with(":data")) {
+            let mut found = Vec::new();
+            nullable_optional_fields(&schema_of(kind).unwrap(), &mut found);
+            assert!(found.is_empty(), "{kind}: {found:?}");
+        }
+        let mut found = Vec::new();
+        nullable_optional_fields(&schema_of("task.add").unwrap(), &mut found);
+        assert!(found.contains(&"provider".to_owned()), "{found:?}");
+        let row = schema_of("live.tasks:data").unwrap();
+        let required = row["required"].as_array().unwrap();
+        assert!(required.contains(&"agent".into()), "sent as null");
+        assert!(!required.contains(&"micro_usd".into()), "left out");
     }
 }

@@ -323,7 +323,7 @@ macro_rules! verbs {
             #[cfg(feature = "schema")]
             pub(crate) fn schema(name: &str) -> Option<schemars::Schema> {
                 match name {
-                    $($name => Some(schemars::schema_for!($output)),)*
+                    $($name => Some(crate::schema::sent_schema::<$output>()),)*
                     _ => None,
                 }
             }

@@ -1,6 +1,7 @@
 // The tab's side of the live connection. Each entity is a signal, and changes are applied once per screen frame.
 
 import { type Signal, batch, computed, effect, signal } from '@preact/signals';
+import type { TaskPage, Topics } from '../api';
 import { key } from '../session';
 import { scriptUrl } from '../trusted';
 import { type Change, mergeChanges } from './changes';
@@ -17,30 +18,38 @@ export const paused = signal(false);
 /** How many changes arrived while updates are paused. */
 export const waitingChanges = signal(0);
 
-export class Topic {
+/** The type of a topic's entities. A topic with a scope, such as `graph.M3`, has the same entities as without it. */
+export type TopicEntity<Name extends string> = Name extends keyof Topics ? Topics[Name] : Name extends `${infer Base extends keyof Topics}.${string}` ? Topics[Base] : unknown;
+
+export class Topic<Entity = unknown> {
   readonly keys = signal<string[]>([]);
   readonly entities = new Map<string, Signal<unknown>>();
   /** Whether the daemon has sent anything about this topic. Without it, an empty topic means unknown, not none. */
   readonly known = signal(false);
   readonly changed = signal(0);
 
-  get<T>(key: string): T | undefined {
-    return this.entities.get(key)?.value as T | undefined;
+  get(key: string): Entity | undefined {
+    return this.entities.get(key)?.value as Entity | undefined;
   }
 
   /** Returns all entities, sorted by name. A component that calls this renders again when any of them changes. */
-  all<T>(): T[] {
+  all(): Entity[] {
     void this.changed.value;
-    return this.keys.value.map((key) => this.entities.get(key)?.peek() as T);
+    return this.keys.value.map((key) => this.entities.get(key)?.peek() as Entity);
   }
 }
 
 const topics = new Map<string, Topic>();
 
-export function topic(name: string): Topic {
+export function topic<Name extends string>(name: Name): Topic<TopicEntity<Name>> {
   let found = topics.get(name);
   if (!found) topics.set(name, (found = new Topic()));
-  return found;
+  return found as Topic<TopicEntity<Name>>;
+}
+
+/** Returns the topic of one task, which has the task's id as its name and as the key of its only entity. */
+export function taskTopic(id: string): Topic<TaskPage> {
+  return topic(id) as Topic<TaskPage>;
 }
 
 // The topics of each mounted component.

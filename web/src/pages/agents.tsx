@@ -11,7 +11,8 @@ import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { type Column, Heads, sortRows } from '../table';
 import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type InboxItem, type Lane, type Runner, STATES, type TaskSummary } from '../views';
+import type { AgentLaneView } from '../api';
+import { STATES } from '../states';
 
 /** Returns what to do about a context that is nearly full. */
 function contextAdvice(percent: number): string {
@@ -29,7 +30,7 @@ function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean 
   );
 }
 
-const HEADS: Column<Lane>[] = [
+const HEADS: Column<AgentLaneView>[] = [
   { name: 'name', head: 'Name', sortKey: (lane) => lane.agent },
   { name: 'at', head: 'State', sortKey: (lane) => STATES[lane.at].rank },
   { name: 'doing', head: 'Activity' },
@@ -43,7 +44,7 @@ const HEADS: Column<Lane>[] = [
   { name: 'do', head: 'Actions' },
 ];
 
-function LaneRow({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
+function LaneRow({ lane, lastOutput }: { lane: AgentLaneView; lastOutput?: number }) {
   const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
   return (
     <tr data-row tabIndex={0}>
@@ -91,7 +92,7 @@ function useLastOutput(): Map<string, number> {
   useEffect(() => {
     const refresh = () => {
       if (document.hidden || connection.peek().state !== 'live') return;
-      call<{ name: string; heard_wall?: number }[]>('agent.list').then(
+      call('agent.list', {}).then(
         (all) => (lastOutput.value = new Map(all.flatMap((agent) => (agent.heard_wall === undefined ? [] : [[agent.name, agent.heard_wall]])))),
         () => {}, // the connection status already shows that the daemon is gone
       );
@@ -109,18 +110,18 @@ function useLastOutput(): Map<string, number> {
 }
 
 /** One agent: its state, its open requests, its lane and its tasks. */
-function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) {
+function AgentDetail({ lane, lastOutput }: { lane: AgentLaneView; lastOutput?: number }) {
   useTopics('tasks', 'inbox', 'head');
   void topic('head').changed.value;
-  const size = topic('head').get<Head>('head')?.size;
+  const size = topic('head').get('head')?.size;
   const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
   const requests = groupItems(
     topic('inbox')
-      .all<InboxItem>()
+      .all()
       .filter((item) => item.agent === lane.agent),
   );
   const rows = topic('tasks')
-    .all<TaskSummary>()
+    .all()
     .filter((row) => row.agent === lane.agent)
     .sort((a, b) => a.rank - b.rank || byName(b.id, a.id));
   const facts: [string, ComponentChildren][] = [
@@ -196,14 +197,14 @@ function AgentDetail({ lane, lastOutput }: { lane: Lane; lastOutput?: number }) 
 export function Agents({ onlyAgent }: { onlyAgent?: string }) {
   useTopics('lanes', 'runners');
   const lastOutput = useLastOutput();
-  const selected = onlyAgent ? topic('lanes').all<Lane>().find((lane) => lane.agent === onlyAgent) : undefined;
+  const selected = onlyAgent ? topic('lanes').all().find((lane) => lane.agent === onlyAgent) : undefined;
   if (selected) return <AgentDetail lane={selected} lastOutput={lastOutput.get(selected.agent)} />;
   const query = queryParam('q').toLowerCase();
   const lanes = topic('lanes')
-    .all<Lane>()
+    .all()
     .filter((lane) => (onlyAgent ? lane.agent === onlyAgent : `${lane.agent} ${lane.provider} ${lane.at} ${lane.task}`.toLowerCase().includes(query)))
     .sort(byUrgency);
-  const runners = topic('runners').all<Runner>();
+  const runners = topic('runners').all();
   let emptyText = 'No agents yet. Add one with regatta agent add.';
   if (onlyAgent) emptyText = `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list`;
   else if (query) emptyText = 'No agent matches.';

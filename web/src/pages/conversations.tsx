@@ -7,26 +7,7 @@ import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { ActionButton, Age, Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import type { Conversation } from '../views';
-
-interface Turn {
-  n: number;
-  by: { id: string; name: string };
-  text: string;
-  state: string;
-  answer?: string;
-  reason?: string;
-  micro_usd?: number;
-  asked_wall: number;
-  ended_wall?: number;
-}
-
-interface ConversationTurns {
-  turns: Turn[];
-  turn_count: number;
-  held?: { by: { id: string; name: string }; text: string; wall: number }[];
-  pull?: { number: number; url: string };
-}
+import type { Conversation, ConversationPage } from '../api';
 
 /** Returns a URL that is safe to link to, or null. Only http and https are allowed. */
 export function safeUrl(url: string | undefined): string | null {
@@ -50,12 +31,12 @@ function ExternalLink({ url, text }: { url: string | undefined; text: string }) 
 }
 
 /** One conversation. Its turns are fetched again whenever the conversation changes. */
-function ConversationDetail({ conversation }: { conversation: Conversation }) {
-  const details = useSignal<ConversationTurns | null>(null);
+function ConversationDetail({ conversation }: { conversation: ConversationPage }) {
+  const details = useSignal<Conversation | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     let cancelled = false;
-    call<ConversationTurns>('conversation.show', { conversation: conversation.id }).then(
+    call('conversation.show', { conversation: conversation.id }).then(
       (found) => !cancelled && (details.value = found),
       (error: Error) => !cancelled && (problem.value = error.message),
     );
@@ -108,7 +89,7 @@ export function Conversations() {
   void topic('conversations').changed.value;
   const query = queryParam('q').toLowerCase();
   const all = topic('conversations')
-    .all<Conversation>()
+    .all()
     .filter((conversation) => `${conversation.id} ${conversation.service} ${conversation.agent} ${conversation.title} ${conversation.last} ${conversation.word}`.toLowerCase().includes(query))
     .sort((a, b) => b.updated_wall - a.updated_wall);
   const chosen = all.find((conversation) => conversation.id === queryParam('id'));

@@ -9,7 +9,7 @@ import { SpendLine } from '../plots/spend';
 import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, reportError, useTopics } from '../ui';
-import type { Cost as View, CostRow, CostTable, SpendSum } from '../views';
+import type { CostRow, CostSum, CostTable, CostView } from '../api';
 
 const SINCE: [number, string][] = [
   [0, 'today'],
@@ -18,12 +18,12 @@ const SINCE: [number, string][] = [
 ];
 
 /** Formats a token count. Programs report tokens at the end of a turn or never, so a count of zero means unknown. */
-function tokenCount(sum: SpendSum, count: number): string {
+function tokenCount(sum: CostSum, count: number): string {
   const { input, cached_input, cache_write, output } = sum.spent.usage;
   return input + cached_input + cache_write + output === 0 ? '–' : tokens(count);
 }
 
-function SumCells({ sum }: { sum: SpendSum }) {
+function SumCells({ sum }: { sum: CostSum }) {
   const usage = sum.spent.usage;
   return (
     <>
@@ -38,7 +38,7 @@ function SumCells({ sum }: { sum: SpendSum }) {
 }
 
 /** Returns the share of input tokens that came from a cache, or `n/a` if the program reports no cache tokens. */
-export function cached(sum: SpendSum): string {
+export function cached(sum: CostSum): string {
   const { input, cached_input, cache_write } = sum.spent.usage;
   if (cached_input + cache_write === 0) return 'n/a';
   return `${Math.floor((100 * cached_input) / (input + cached_input + cache_write))} %`;
@@ -80,7 +80,7 @@ function Name({ by, row }: { by: CostTable['by']; row: CostRow }) {
   );
 }
 
-function CostSection({ table, total, since }: { table: CostTable; total?: View; since: string }) {
+function CostSection({ table, total, since }: { table: CostTable; total?: CostView; since: string }) {
   return (
     <>
       <thead>
@@ -113,7 +113,7 @@ function CostSection({ table, total, since }: { table: CostTable; total?: View; 
 }
 
 /** The results of the cost: landed tasks and wasted attempts. */
-function Outcome({ outcome, since }: { outcome: View['came']; since: string }) {
+function Outcome({ outcome, since }: { outcome: CostView['came']; since: string }) {
   const renderFigure = (name: string, value: string, more: string, isBad = false) => (
     <div class="figure">
       <dt>{name}</dt>
@@ -142,11 +142,11 @@ export function Cost() {
   useTopics('spend', 'cost');
   void topic('cost').changed.value;
   const days = SINCE.some(([choice]) => String(choice) === queryParam('days')) ? Number(queryParam('days')) : 0;
-  const [fetched, setAsked] = useState<{ days: number; cost: View } | null>(null);
+  const [fetched, setAsked] = useState<{ days: number; cost: CostView } | null>(null);
   useEffect(() => {
-    if (days > 0) call<View>('cost', { days }).then((cost) => setAsked({ days, cost }), reportError);
+    if (days > 0) call('cost', { days }).then((cost) => setAsked({ days, cost }), reportError);
   }, [days]);
-  const today = topic('cost').get<View>('cost');
+  const today = topic('cost').get('cost');
   const cost = days === 0 ? today : fetched?.days === days ? fetched.cost : undefined;
   const since = days === 0 ? 'today' : `since ${cost ? new Date(cost.since_wall).toISOString().slice(0, 10) : `${days} days ago`}`;
   return (
@@ -181,13 +181,13 @@ export function Cost() {
       {cost && <Outcome outcome={cost.came} since={since} />}
       {today && (
         <Panel title="Budgets" aside={<code class="aside">regatta budget set day --usd 20</code>}>
-          {(today.budgets ?? []).length === 0 ? (
+          {today.budgets.length === 0 ? (
             <p class="empty">No budgets.</p>
           ) : (
             <ul class="spans">
-              {(today.budgets ?? []).map((budget) => (
-                <li key={JSON.stringify(budget.scope)}>
-                  <b>{typeof budget.scope === 'string' ? budget.scope : Object.entries(budget.scope as object).map(([kind, name]) => `${kind} ${String(name)}`)}</b>{' '}
+              {today.budgets.map((budget) => (
+                <li key={budget.scope}>
+                  <b>{budget.scope}</b>{' '}
                   {Object.entries(budget.ceiling)
                     .map(([kind, limit]) => (kind === 'micro_usd' ? `${usd(budget.spent?.usage.micro_usd)} of ${usd(limit)}` : `${limit} ${kind}`))
                     .join(' · ')}

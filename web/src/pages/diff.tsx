@@ -9,23 +9,7 @@ import { queryParam, setQueryParam } from '../route';
 import { RequestError, fetchText } from '../session';
 import { setHtml } from '../trusted';
 import { Panel } from '../ui';
-import type { TaskPage } from '../views';
-
-interface FileLine {
-  path: string;
-  was: string | null;
-  note: string;
-  added: number;
-  removed: number;
-  outside: boolean;
-  closed: boolean;
-}
-
-interface FileList {
-  base: string;
-  commit: string;
-  files: FileLine[];
-}
+import type { DiffFileView, DiffFilesView, TaskPage } from '../api';
 
 /** Returns the line number of a row: the new one, or the old one for a removed line. */
 export function rowLine(row: Element): number | null {
@@ -91,7 +75,7 @@ export function placeDrafts(box: Element, task: string, comments: Comment[]): vo
 }
 
 /** One file of the change. Its diff is fetched when it becomes visible or is opened. */
-function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: string; index: number; file: FileLine; query: string; isViewed: boolean; onViewed(): void }) {
+function FileDiff({ task, index, file, query, isViewed, onViewed }: { task: string; index: number; file: DiffFileView; query: string; isViewed: boolean; onViewed(): void }) {
   const box = useRef<HTMLDivElement>(null);
   const details = useRef<HTMLDetailsElement>(null);
   const failed = useSignal('');
@@ -177,7 +161,7 @@ function QueryToggle({ name, value, labelOn, labelOff, letter }: { name: string;
 }
 
 export function Diff({ task }: { task: TaskPage }) {
-  const listed = useSignal<FileList | null>(null);
+  const listed = useSignal<DiffFilesView | null>(null);
   const problem = useSignal('');
   const [split, since, spaces] = [queryParam('diff') === 'split', queryParam('since') === 'review', queryParam('spaces') === 'no'];
   const commit = task.submission?.commit ?? '';
@@ -194,7 +178,7 @@ export function Diff({ task }: { task: TaskPage }) {
     viewed.value = viewedPaths(task.id, commit);
     if (!commit) return;
     fetchText(`/api/v1/page/diff/${task.id}${listQuery}`).then(
-      (text) => (listed.value = JSON.parse(text) as FileList),
+      (text) => (listed.value = JSON.parse(text) as DiffFilesView),
       (error) => (problem.value = error instanceof RequestError ? `${error.problem.message}. ${error.problem.hint}` : String(error)),
     );
   }, [task.id, commit, listQuery]);
@@ -204,7 +188,7 @@ export function Diff({ task }: { task: TaskPage }) {
     localStorage.setItem(`regatta-viewed-${task.id}`, JSON.stringify({ commit, paths }));
   };
   const files = listed.value?.files ?? [];
-  const sum = (countOf: (file: FileLine) => number) => files.reduce((all, file) => all + countOf(file), 0);
+  const sum = (countOf: (file: DiffFileView) => number) => files.reduce((all, file) => all + countOf(file), 0);
   const outside = files.filter((file) => file.outside).length;
   const aside = commit ? (
     <span class="aside">

@@ -8,33 +8,13 @@ import { revision, topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { call, fetchText } from '../session';
 import { Empty, Panel, Table, useTopics } from '../ui';
-import type { Head } from '../views';
-
-interface Event {
-  revision: number;
-  time: string;
-  kind: string;
-  subject: string;
-  by: string;
-  data: unknown;
-}
-
-interface Audit {
-  n: number;
-  time: string;
-  verb: string;
-  about?: string;
-  by: string;
-  from: string;
-  revision?: number;
-  refused?: string;
-}
+import type { AuditLineView, EventView } from '../api';
 
 const MAX_EVENTS = 300;
 
 /** Parses the events of a stream that has ended. */
-export function parseEvents(text: string): Event[] {
-  return new EventReader().feed(text).flatMap((event) => (event.kind === 'frame' ? [event.frame as unknown as Event] : []));
+export function parseEvents(text: string): EventView[] {
+  return new EventReader().feed(text).flatMap((event) => (event.kind === 'frame' ? [event.frame as unknown as EventView] : []));
 }
 
 const localTime = (time: string) => clockTime(Date.parse(time));
@@ -64,7 +44,7 @@ function useRefresh(refresh: () => Promise<void>, first: boolean, intervalMs: nu
 }
 
 function EventList() {
-  const rows = useSignal<Event[] | null>(null);
+  const rows = useSignal<EventView[] | null>(null);
   const last = useSignal(0);
   const kind = queryParam('kind');
   const about = queryParam('about');
@@ -158,9 +138,9 @@ export function eventSummary(data: unknown, about = '', depth = 0): string {
 }
 
 function AuditLog() {
-  const rows = useSignal<Audit[] | null>(null);
+  const rows = useSignal<AuditLineView[] | null>(null);
   const query = queryParam('kind').replace(/\*/g, '').toLowerCase();
-  const problem = useRefresh(async () => void (rows.value = await call<Audit[]>('audit', { limit: 200 })), rows.peek() === null, 2_000);
+  const problem = useRefresh(async () => void (rows.value = await call('audit', { limit: 200 })), rows.peek() === null, 2_000);
   if (problem) return <p class="error">{problem}</p>;
   const shown = (rows.value ?? []).filter((entry) => `${entry.verb} ${entry.about ?? ''} ${entry.by}`.toLowerCase().includes(query)).reverse();
   if (shown.length === 0) return <Empty known={rows.value !== null}>{query ? 'No request matches.' : 'No requests yet.'}</Empty>;
@@ -186,7 +166,7 @@ function AuditLog() {
 export function Events() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').get<Head>('head');
+  const head = topic('head').get('head');
   const tab = queryParam('tab') || 'bus';
   const chosen = ['kind', 'about'].filter((name) => queryParam(name));
   return (
@@ -217,7 +197,7 @@ export function Events() {
 }
 
 /** Returns the time span of events in minutes, and the number of events per kind, most frequent first. */
-export function perMinute(events: Pick<Event, 'kind' | 'time'>[]): { minutes: number; kinds: [string, number][] } {
+export function perMinute(events: Pick<EventView, 'kind' | 'time'>[]): { minutes: number; kinds: [string, number][] } {
   const walls = events.map((event) => Date.parse(event.time));
   const minutes = Math.max(1, ((walls[walls.length - 1] ?? 0) - (walls[0] ?? 0)) / 60_000);
   const counts = new Map<string, number>();
@@ -227,7 +207,7 @@ export function perMinute(events: Pick<Event, 'kind' | 'time'>[]): { minutes: nu
 
 /** Event counts per kind, shown instead of the list for a large fleet. */
 function EventCounts() {
-  const found = useSignal<Event[] | null>(null);
+  const found = useSignal<EventView[] | null>(null);
   const problem = useSignal('');
   const version = useSignal(0);
   useEffect(() => {

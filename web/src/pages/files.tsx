@@ -4,7 +4,7 @@ import { clockTime, plain } from '../format';
 import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { ClaimHolder, FileEntry, Files as View, Folder, FolderHolder } from '../views';
+import type { FileCell, FolderCell, HolderShare, PathHolder } from '../api';
 
 /** Most folders that are shown, and most files per folder. */
 const MAX_FOLDERS = 300;
@@ -16,10 +16,10 @@ export function heldUntil(claim: { until_wall?: number; until?: string }): strin
 }
 
 /** Returns the folders that contain matching files, with only those files. */
-export function matchingFolders(folders: Folder[], query: string): Folder[] {
+export function matchingFolders(folders: FolderCell[], query: string): FolderCell[] {
   if (!query) return folders;
-  const isHolder = (holder: ClaimHolder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query);
-  const matches = (file: FileEntry) =>
+  const isHolder = (holder: PathHolder) => `${holder.agent ?? holder.owner} ${holder.task ?? ''}`.toLowerCase().includes(query);
+  const matches = (file: FileCell) =>
     file.path.toLowerCase().includes(query) || file.held.some(isHolder) || file.wanted.some((task) => task.toLowerCase() === query);
   return folders.flatMap((folder) => {
     const files = folder.own.filter(matches);
@@ -42,7 +42,7 @@ function Heat({ hot }: { hot: number }) {
 }
 
 /** A bar for a folder: how many of its files each holder has, and how many are only waited for. */
-function HoldBar({ folder, scale }: { folder: Folder; scale: number }) {
+function HoldBar({ folder, scale }: { folder: FolderCell; scale: number }) {
   const heldFiles = folder.held.reduce((sum, share) => sum + share.spots, 0);
   const waited = Math.max(0, Math.min(folder.wanted, folder.spots - heldFiles));
   const widthOf = (count: number) => `${(100 * count) / Math.max(1, scale)}%`;
@@ -56,7 +56,7 @@ function HoldBar({ folder, scale }: { folder: Folder; scale: number }) {
   );
 }
 
-function Holder({ share }: { share: FolderHolder }) {
+function Holder({ share }: { share: HolderShare }) {
   return (
     <span class="holder">
       {share.task ? <TaskLink id={share.task} /> : null}
@@ -84,7 +84,7 @@ function Collision({ tasks }: { tasks: string[] }) {
   );
 }
 
-function FileRow({ file, depth }: { file: FileEntry; depth: number }) {
+function FileRow({ file, depth }: { file: FileCell; depth: number }) {
   return (
     <tr class={`spot ${file.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
       <td class="mono" style={{ paddingLeft: `${28 + 14 * Math.min(8, depth)}px` }}>
@@ -117,7 +117,7 @@ function FileRow({ file, depth }: { file: FileEntry; depth: number }) {
   );
 }
 
-function FolderRows({ folder, scale, open, toggle }: { folder: Folder; scale: number; open: boolean; toggle: () => void }) {
+function FolderRows({ folder, scale, open, toggle }: { folder: FolderCell; scale: number; open: boolean; toggle: () => void }) {
   const name = folder.path === '' ? 'top of the repository' : `${folder.path}/`;
   return (
     <tbody>
@@ -157,7 +157,7 @@ function FolderRows({ folder, scale, open, toggle }: { folder: Folder; scale: nu
 
 /** Returns whether a folder is open. Folders with a conflict are open by default; `toggled` lists the others to open, and
  * with `-` the ones to close. */
-export function isOpen(folder: Folder, toggled: string, query: string): boolean {
+export function isOpen(folder: FolderCell, toggled: string, query: string): boolean {
   const names = toggled.split(',').filter(Boolean);
   if (names.includes(folder.path || '.')) return true;
   if (names.includes(`-${folder.path || '.'}`)) return false;
@@ -166,7 +166,7 @@ export function isOpen(folder: Folder, toggled: string, query: string): boolean 
 
 export function Files() {
   useTopics('files');
-  const views = topic('files').all<View>();
+  const views = topic('files').all();
   const query = queryParam('q').toLowerCase();
   const toggled = queryParam('open');
   if (views.length === 0) {
@@ -176,7 +176,7 @@ export function Files() {
       </Panel>
     );
   }
-  const toggle = (folder: Folder) => {
+  const toggle = (folder: FolderCell) => {
     const name = folder.path || '.';
     const others = toggled.split(',').filter((entry) => entry && entry !== name && entry !== `-${name}`);
     setQueryParam('open', [...others, isOpen(folder, toggled, query) ? `-${name}` : name].join(','));

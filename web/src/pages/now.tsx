@@ -9,7 +9,8 @@ import { SpendLine } from '../plots/spend';
 import { MergeQueues } from '../plots/queue';
 import { navigate } from '../route';
 import { ChoiceSelect, perform, shellHintProps, useTopics, withChoice } from '../ui';
-import type { Action, Head, Plan } from '../views';
+import type { Action } from '../action';
+import type { PlanView } from '../api';
 
 /** The input for new work. It becomes a plan, a mission or a task, depending on the actions that the daemon offers. */
 function Composer({ actions }: { actions: Action[] }) {
@@ -18,7 +19,7 @@ function Composer({ actions }: { actions: Action[] }) {
   const send = async (shown: Action | undefined) => {
     const goal = text.peek().trim();
     const action = shown && withChoice(shown, choice.peek());
-    const after = (result: unknown) => action?.verb === 'plan.ask' && navigate(`/plan/${(result as Plan).task ?? ''}`);
+    const after = (result: unknown) => action?.verb === 'plan.ask' && navigate(`/plan/${(result as PlanView).task ?? ''}`);
     if (goal && action && (await perform({ ...action, after }, goal))) text.value = '';
   };
   const [first, ...others] = actions;
@@ -48,7 +49,7 @@ const FirstSteps = lazy(() => import('../first-steps').then((module) => module.F
 
 export function Now() {
   useTopics('head');
-  const head = topic('head').get<Head>('head');
+  const head = topic('head').get('head');
   void topic('head').changed.value;
   const size = head?.size ?? 'few';
   if (head?.projects.length === 0)

@@ -17,7 +17,7 @@ import { Team } from './team';
 import { topic } from '../live/client';
 import { STATES } from '../states';
 import { pending } from '../ui';
-import type { TaskPage } from '../views';
+import type { TaskPage } from '../api';
 import { ConfirmDialog } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
@@ -379,7 +379,7 @@ describe('dialogs', () => {
     const button = document.createElement('button');
     document.body.append(button, box);
     button.focus();
-    pending.value = { label: 'Drop', verb: 'drop', input: {}, cli: 'regatta drop T2', grave: true };
+    pending.value = { label: 'Drop', verb: 'drop', input: {}, cli: 'regatta drop T2', first: false, grave: true };
     render(<ConfirmDialog />, box);
     await until(() => box.querySelectorAll('button').length === 2);
     const [drop, close] = [...box.querySelectorAll('button')];

@@ -4,11 +4,12 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from '../format';
-import { topic } from '../live/client';
+import { taskTopic } from '../live/client';
 import { navigate } from '../route';
 import { RequestError, call } from '../session';
 import { ActionButton, ChoiceSelect, Panel, Table, TaskLink, Text, shellHint, useTopics, withChoice } from '../ui';
-import type { Action, Plan, PlannedTask, TaskPage } from '../views';
+import type { Action } from '../action';
+import type { PlanView, PlannedTask } from '../api';
 
 /** Returns the plan with one task moved. The blockers of each task stay the same tasks. */
 export function moveTask(tasks: PlannedTask[], from: number, to: number): PlannedTask[] {
@@ -57,7 +58,7 @@ function storeEdits(id: string, tasks: PlannedTask[] | null): void {
   else localStorage.removeItem(STORAGE_PREFIX + id);
 }
 
-function PlanRow(props: { plan: Plan; at: number; edit: (tasks: PlannedTask[]) => void }) {
+function PlanRow(props: { plan: PlanView; at: number; edit: (tasks: PlannedTask[]) => void }) {
   const { plan, at, edit } = props;
   const planned = plan.tasks[at];
   if (!planned) return null;
@@ -132,9 +133,9 @@ function ActionWithChoice({ action }: { action: Action }) {
 
 export function PlanPage({ id }: { id: string }) {
   useTopics(id);
-  void topic(id).changed.value;
-  const task = topic(id).get<TaskPage>(id);
-  const plan = useSignal<Plan | null>(null);
+  void taskTopic(id).changed.value;
+  const task = taskTopic(id).get(id);
+  const plan = useSignal<PlanView | null>(null);
   const problem = useSignal('');
   const edited = useSignal(storedEdits(id) !== null);
   const latestDraw = useRef(0);
@@ -143,8 +144,8 @@ export function PlanPage({ id }: { id: string }) {
   const draw = async (tasks: PlannedTask[] | null) => {
     const index = (latestDraw.current += 1);
     try {
-      const base = plan.peek() ?? (await call<Plan>('plan.show', { task: id }));
-      const shown = tasks ? await call<Plan>('plan.draw', { project: base.project, title: base.title, tasks }) : await call<Plan>('plan.show', { task: id });
+      const base = plan.peek() ?? (await call('plan.show', { task: id }));
+      const shown = tasks ? await call('plan.draw', { project: base.project, title: base.title, tasks }) : await call('plan.show', { task: id });
       if (index !== latestDraw.current) return;
       plan.value = { ...shown, task: id, goal: base.goal, planner: shown.planner ?? base.planner, actions: [...shown.actions, ...(tasks ? base.actions.filter((action) => action.verb === 'plan.ask') : [])] };
       problem.value = '';
@@ -158,7 +159,7 @@ export function PlanPage({ id }: { id: string }) {
   const edit = (tasks: PlannedTask[]) => {
     storeEdits(id, tasks);
     edited.value = true;
-    if (plan.peek()) plan.value = { ...(plan.peek() as Plan), tasks };
+    if (plan.peek()) plan.value = { ...(plan.peek() as PlanView), tasks };
     void draw(tasks);
   };
   const discardEdits = () => {
@@ -170,7 +171,7 @@ export function PlanPage({ id }: { id: string }) {
     ...action,
     after: (result) => {
       storeEdits(id, null);
-      if (action.verb === 'plan.ask') navigate(`/plan/${(result as Plan).task ?? id}`);
+      if (action.verb === 'plan.ask') navigate(`/plan/${(result as PlanView).task ?? id}`);
       else navigate(`/tasks?mission=${(result as { id: string }).id}`);
     },
   });

@@ -4,9 +4,9 @@ import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { QueueBatches } from '../plots/queue-batches';
 import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, clock, useTopics } from '../ui';
-import type { Landing, MergeQueue } from '../views';
+import type { LandingView, QueuePage } from '../api';
 
-function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
+function QueueRow({ landing, queue }: { landing: LandingView; queue: QueuePage }) {
   const actions = queue.each.find((entry) => entry[0] === landing.landing)?.[1] ?? [];
   const expected = queue.expected.find((entry) => entry[0] === landing.landing)?.[1];
   return (
@@ -41,7 +41,7 @@ function QueueRow({ landing, queue }: { landing: Landing; queue: MergeQueue }) {
 
 export function Queue() {
   useTopics('queue');
-  const queues = topic('queue').all<MergeQueue>();
+  const queues = topic('queue').all();
   if (queues.length === 0) {
     return (
       <Panel title="Merge queue">

@@ -7,44 +7,14 @@ import { byName, topic } from '../live/client';
 import { navigate, queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, Table, TaskLink, useTopics } from '../ui';
-import { type Head, type Landing, STATES, type Spend, type TaskSummary } from '../views';
-
-interface ReplayState {
-  mission: string;
-  title: string;
-  first: number;
-  last: number;
-  at: number;
-  wall: number;
-  event: string;
-  tasks: TaskSummary[];
-  queue: Landing[];
-  marks: { revision: number; wall: number; text: string }[];
-}
-
-interface Figures {
-  mission: string;
-  title: string;
-  running: boolean;
-  agents: number;
-  tasks: number;
-  landed: number;
-  failed: number;
-  retries: number;
-  fixups: number;
-  conflicts: number;
-  wall_ms: number;
-  work_ms: number;
-  spent: Spend;
-  /** How its tasks spent their time, longest first. */
-  time: { doing: string | { waiting: string }; times: number; ms: number }[];
-}
+import type { Activity, MissionFiguresView, ReplayView } from '../api';
+import { STATES } from '../states';
 
 /** Returns an activity as text: `working`, `checking`, `waiting: review`. */
-const activityText = (activity: string | { waiting: string }) => (typeof activity === 'string' ? activity : `waiting: ${activity.waiting.replace(/_/g, ' ')}`);
+const activityText = (activity: Activity) => (typeof activity === 'string' ? activity : `waiting: ${activity.waiting.replace(/_/g, ' ')}`);
 
 /** Returns one row per activity of any mission, longest first, with a function for the cell of each mission. */
-export function timeRows(all: Pick<Figures, 'time'>[]): [string, (index: number) => string][] {
+export function timeRows(all: Pick<MissionFiguresView, 'time'>[]): [string, (index: number) => string][] {
   const longest = new Map<string, number>();
   for (const { time } of all) for (const span of time) longest.set(activityText(span.doing), Math.max(longest.get(activityText(span.doing)) ?? 0, span.ms));
   const cellOf = (name: string) => (index: number) => {
@@ -63,7 +33,7 @@ export function markAt(marks: { revision: number }[], at: number): number {
   return found;
 }
 
-function ReplayBoard({ replay }: { replay: ReplayState }) {
+function ReplayBoard({ replay }: { replay: ReplayView }) {
   const counts = new Map<string, number>();
   for (const row of replay.tasks) counts.set(row.word, (counts.get(row.word) ?? 0) + 1);
   return (
@@ -90,16 +60,16 @@ function ReplayBoard({ replay }: { replay: ReplayState }) {
 }
 
 function Comparison({ ids }: { ids: string[] }) {
-  const found = useSignal<Figures[] | null>(null);
+  const found = useSignal<MissionFiguresView[] | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     problem.value = '';
-    call<Figures[]>('mission.compare', { ids }).then(
+    call('mission.compare', { ids }).then(
       (all) => (found.value = all),
       (error: Error) => (problem.value = error.message),
     );
   }, [ids.join()]);
-  const rows: [string, (figures: Figures) => string][] = [
+  const rows: [string, (figures: MissionFiguresView) => string][] = [
     ['State', (figures) => (figures.running ? '▶ running' : '✓ finished')],
     ['Duration', (figures) => age(figures.wall_ms)],
     ['Landed', (figures) => `${figures.landed} of ${figures.tasks}`],
@@ -157,8 +127,8 @@ function Comparison({ ids }: { ids: string[] }) {
 
 /** Returns the running missions and the missions of all listed tasks, newest first. */
 function knownMissions(): string[] {
-  const running = topic('head').get<Head>('head')?.missions.map((mission) => mission.id) ?? [];
-  const listed = topic('tasks').all<TaskSummary>().flatMap((row) => row.mission ?? []);
+  const running = topic('head').get('head')?.missions.map((mission) => mission.id) ?? [];
+  const listed = topic('tasks').all().flatMap((row) => row.mission ?? []);
   return [...new Set([...running, ...listed])].sort(byName).reverse();
 }
 
@@ -179,7 +149,7 @@ function MissionSelect({ label, exclude, onPick }: { label: string; exclude: str
 }
 
 /** The events of a mission. A click shows the mission at that event. */
-function Marks({ replay, index }: { replay: ReplayState; index: number }) {
+function Marks({ replay, index }: { replay: ReplayView; index: number }) {
   const list = useRef<HTMLOListElement>(null);
   useEffect(() => {
     const [box, row] = [list.current, list.current?.children[index] as HTMLElement | undefined];
@@ -203,14 +173,14 @@ export function Replay() {
   void topic('head').changed.value;
   const id = queryParam('mission') || knownMissions()[0] || '';
   const requested = Number(queryParam('at')) || null;
-  const found = useSignal<ReplayState | null>(null);
+  const found = useSignal<ReplayView | null>(null);
   const problem = useSignal('');
   useEffect(() => {
     if (!id) return;
     let cancelled = false;
     // Wait until the slider rests before sending a request.
     const timer = setTimeout(() => {
-      call<ReplayState>('mission.replay', { id, at: requested }).then(
+      call('mission.replay', { id, at: requested }).then(
         (replay) => {
           if (!cancelled) [found.value, problem.value] = [replay, ''];
         },

@@ -8,14 +8,14 @@ import { topic } from '../live/client';
 import { call } from '../session';
 import { queryParam, setQueryParam } from '../route';
 import { Empty, Panel, Table, useTopics } from '../ui';
-import type { Head } from '../views';
+import type { BridgeView, DoctorCheck, DoctorView, RuleEffect, Verbs } from '../api';
 
 /** Calls a verb once and returns its result or its error text. */
-function useCall<T>(verb: string): { data: T | null; problem: string } {
-  const data = useSignal<T | null>(null);
+function useCall<Verb extends keyof Verbs>(verb: Verb): { data: Verbs[Verb]['answer'] | null; problem: string } {
+  const data = useSignal<Verbs[Verb]['answer'] | null>(null);
   const problem = useSignal('');
   useEffect(() => {
-    call<T>(verb).then(
+    call(verb, {}).then(
       (result) => (data.value = result),
       (error: Error) => (problem.value = error.message),
     );
@@ -23,56 +23,12 @@ function useCall<T>(verb: string): { data: T | null; problem: string } {
   return { data: data.value, problem: problem.value };
 }
 
-interface Rule {
-  id: string;
-  scope: unknown;
-  effect: string;
-  /** Conditions: a tool, a command or a path. */
-  [matter: string]: unknown;
-}
-
-interface ProjectRule {
-  project: string;
-  name: string;
-  says?: string;
-  files?: string[];
-  action: string;
-}
-
-interface Token {
-  name: string;
-  scope: string;
-  made_wall: number;
-  expired: boolean;
-}
-
-interface Check {
-  id: string;
-  level: 'ok' | 'warn' | 'bad';
-  text: string;
-  fix?: string;
-}
-
-interface Provider {
-  preset: string;
-  provider: string;
-  program: string | null;
-  version: string | null;
-  signed_in: string;
-  fix: string | null;
-}
-
-interface Doctor {
-  checks: Check[];
-  providers: Provider[];
-}
-
-const EFFECTS: Record<string, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
+const EFFECTS: Record<RuleEffect, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
 const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad: ['✕', 'bad', 'problem'] } as const;
 
 /** The results of `regatta doctor` on the daemon's machine, worst first. */
-function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
-  const rank = (level: Check['level']) => ['bad', 'warn', 'ok'].indexOf(level);
+function DoctorPanel({ answer }: { answer: { data: DoctorView | null; problem: string } }) {
+  const rank = (level: DoctorCheck['level']) => ['bad', 'warn', 'ok'].indexOf(level);
   const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
   const problemCount = checks.filter((check) => check.level === 'bad').length;
   return (
@@ -105,7 +61,7 @@ function DoctorPanel({ answer }: { answer: { data: Doctor | null; problem: strin
 }
 
 /** The installed agent programs. The others are in a closed section. */
-function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: string } }) {
+function ProviderPanel({ answer }: { answer: { data: DoctorView | null; problem: string } }) {
   const all = answer.data?.providers ?? [];
   const installed = all.filter((provider) => provider.program !== null);
   const missing = all.filter((provider) => provider.program === null);
@@ -151,30 +107,12 @@ function ProviderPanel({ answer }: { answer: { data: Doctor | null; problem: str
   );
 }
 
-interface Bridge {
-  name: string;
-  agent: string;
-  service: string;
-  route?: string;
-  off?: string;
-  warning?: string;
-  connected?: number;
-  known_as?: string;
-  trouble?: string;
-  taken: number;
-  refused: number;
-  sent: number;
-  paused: boolean;
-  dead: number;
-  waiting: number;
-}
-
-function bridgeColour(bridge: Bridge): string {
+function bridgeColour(bridge: BridgeView): string {
   if (bridge.off || bridge.trouble) return 'bad';
   return bridge.paused ? 'late' : 'good';
 }
 
-function bridgeState(bridge: Bridge): string {
+function bridgeState(bridge: BridgeView): string {
   if (bridge.off) return '✕ off';
   if (bridge.paused) return '‖ paused';
   if (bridge.trouble) return '✕ failing';
@@ -182,7 +120,7 @@ function bridgeState(bridge: Bridge): string {
 }
 
 /** The bridges of agents to outside services, and their health. */
-function BridgePanel({ answer }: { answer: { data: Bridge[] | null; problem: string } }) {
+function BridgePanel({ answer }: { answer: { data: BridgeView[] | null; problem: string } }) {
   return (
     <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
       {answer.problem && <p class="error">{answer.problem}</p>}
@@ -215,12 +153,12 @@ const ruleText = (value: unknown) => plain(eventSummary(value), 200);
 export function Setup() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').get<Head>('head');
-  const policy = useCall<Rule[]>('policy.list');
-  const rules = useCall<ProjectRule[]>('rule.list');
-  const tokens = useCall<Token[]>('token.list');
-  const doctor = useCall<Doctor>('doctor');
-  const bridges = useCall<Bridge[]>('bridge.list');
+  const head = topic('head').get('head');
+  const policy = useCall('policy.list');
+  const rules = useCall('rule.list');
+  const tokens = useCall('token.list');
+  const doctor = useCall('doctor');
+  const bridges = useCall('bridge.list');
   return (
     <>
       <DoctorPanel answer={doctor} />

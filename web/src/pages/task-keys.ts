@@ -1,10 +1,9 @@
 // The keyboard shortcuts of a task's page.
 
 import { withDrafts } from '../drafts';
-import { topic } from '../live/client';
+import { taskTopic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { press, toast } from '../ui';
-import type { TaskPage } from '../views';
 
 /** Scrolls to the next or previous file of the change. */
 function moveToFile(by: number): void {
@@ -48,7 +47,7 @@ function startComment(): void {
 
 /** Handles a key on a task's page. Returns whether the key did anything. */
 export function handleTaskKey(key: string, id: string): boolean {
-  const task = topic(id).get<TaskPage>(id);
+  const task = taskTopic(id).get(id);
   const action = task?.actions.find((candidate) => candidate.key === key);
   if (action) {
     press(withDrafts(action, id));

@@ -5,13 +5,14 @@ import { useEffect, useRef } from 'preact/hooks';
 import { draftsOf, saveDrafts, withDrafts } from '../drafts';
 import { age, clockTime, plain, usd } from '../format';
 import { Card, groupItems } from '../inbox';
-import { topic } from '../live/client';
+import { taskTopic, topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { fetchText } from '../session';
 import { pageKeys } from '../keys';
 import { appendHtml, setHtml } from '../trusted';
 import { ActionButton, Age, Empty, Glyph, Mark, Panel, TaskLink, daemonNow, reportError, shellHint, shellHintProps, useTopics } from '../ui';
-import { type InboxItem, STATES, type TaskPage } from '../views';
+import type { TaskPage, TranscriptPieceView } from '../api';
+import { STATES } from '../states';
 import { Diff } from './diff';
 import { handleTaskKey, takeOver } from './task-keys';
 
@@ -75,7 +76,7 @@ function Log({ attempt, live }: { attempt: string; live: boolean }) {
       try {
         const text = await fetchText(`/api/v1/page/log/${attempt}?from=${from}${raw ? '&raw=true' : ''}`);
         if (cancelled) return;
-        const piece = JSON.parse(text) as { html: string; next: number; more: boolean };
+        const piece = JSON.parse(text) as TranscriptPieceView;
         const below = box.scrollHeight - box.scrollTop - box.clientHeight;
         if (piece.html) {
           const last = box.lastElementChild;
@@ -191,9 +192,9 @@ export function Task({ id }: { id: string }) {
     pageKeys.keys = (key) => handleTaskKey(key, id);
     return () => (pageKeys.keys = null);
   }, [id]);
-  const known = topic(id).known.value;
-  void topic(id).changed.value;
-  const task = topic(id).get<TaskPage>(id);
+  const known = taskTopic(id).known.value;
+  void taskTopic(id).changed.value;
+  const task = taskTopic(id).get(id);
   const isKnown = task !== undefined;
   useEffect(() => {
     if (isKnown && location.hash === '#why') document.getElementById('why')?.scrollIntoView({ block: 'center' });
@@ -213,7 +214,7 @@ export function Task({ id }: { id: string }) {
   const actions = task.actions.map((action) => withDrafts(action, id));
   const requests = groupItems(
     topic('inbox')
-      .all<InboxItem>()
+      .all()
       .filter((item) => item.task === id && item.kind !== 'review'),
   );
   const log = attempt && <Log key={attempt} attempt={attempt} live={!task.tries.find((entry) => entry.id === attempt)?.ended} />;

@@ -6,13 +6,14 @@ import { Graph } from '../plots/graph';
 import { queryParam, setQueryParam } from '../route';
 import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import { type DisplayState, type Head, STATES, type TaskSummary } from '../views';
+import type { DisplayState, TaskRowView } from '../api';
+import { STATES } from '../states';
 
 const COLUMNS: DisplayState[] = ['backlog', 'waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const MAX_BOARD_TASKS = 150;
 const LIST_PAGE_SIZE = 200;
 
-export function matches(row: TaskSummary, query: string, at: string, mission: string): boolean {
+export function matches(row: TaskRowView, query: string, at: string, mission: string): boolean {
   if (at && row.at !== at) return false;
   if (mission && row.mission !== mission) return false;
   const text = `${row.id} ${row.subject} ${row.agent ?? ''} ${row.text}`.toLowerCase();
@@ -22,7 +23,7 @@ export function matches(row: TaskSummary, query: string, at: string, mission: st
     .every((term) => text.includes(term));
 }
 
-function TaskRow({ row }: { row: TaskSummary }) {
+function TaskRow({ row }: { row: TaskRowView }) {
   return (
     <tr data-row tabIndex={0}>
       <td class={`mark at-${row.at}`}>
@@ -48,7 +49,7 @@ function TaskRow({ row }: { row: TaskSummary }) {
   );
 }
 
-const HEADS: Column<TaskSummary>[] = [
+const HEADS: Column<TaskRowView>[] = [
   { name: 'at', head: 'State', sortKey: (row) => row.rank },
   { name: 'id', head: 'Task', sortKey: (row) => row.id },
   { name: 'subject', head: 'Subject', sortKey: (row) => row.subject },
@@ -67,9 +68,9 @@ function MoreButton({ name, value, text }: { name: string; value: string; text: 
   );
 }
 
-function List({ rows, missions }: { rows: TaskSummary[]; missions: Map<string, string> }) {
+function List({ rows, missions }: { rows: TaskRowView[]; missions: Map<string, string> }) {
   const limit = Math.max(LIST_PAGE_SIZE, Number(queryParam('most')) || 0);
-  const groups = new Map<string, TaskSummary[]>();
+  const groups = new Map<string, TaskRowView[]>();
   for (const row of rows.slice(0, limit)) groups.set(row.mission ?? '', [...(groups.get(row.mission ?? '') ?? []), row]);
   return (
     <div class="scroll">
@@ -108,7 +109,7 @@ function List({ rows, missions }: { rows: TaskSummary[]; missions: Map<string, s
 
 const COLUMN_PAGE_SIZE = 50;
 
-function Board({ rows }: { rows: TaskSummary[] }) {
+function Board({ rows }: { rows: TaskRowView[] }) {
   return (
     <div class="board">
       {COLUMNS.map((at) => {
@@ -138,9 +139,9 @@ function Board({ rows }: { rows: TaskSummary[] }) {
 
 export function Tasks() {
   useTopics('tasks', 'head');
-  const head = topic('head').get<Head>('head');
+  const head = topic('head').get('head');
   const missions = new Map(head?.missions.map((mission) => [mission.id, mission.title]) ?? []);
-  const all = topic('tasks').all<TaskSummary>();
+  const all = topic('tasks').all();
   const [query, at, mission] = [queryParam('q'), queryParam('at'), queryParam('mission')];
   const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => a.rank - b.rank || byName(a.id, b.id));
   const rows = sortRows(matching, HEADS, queryParam('sort'));

@@ -4,18 +4,18 @@ import { plain } from '../format';
 import { topic } from '../live/client';
 import { MEMBER_ACTIVITIES, MEMBER_STATES } from '../states';
 import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import type { Identity, Launch, Team as View } from '../views';
+import type { MemberIdentity, TeamLaunch, TeamPage } from '../api';
 
-function identityText(identity: Identity | undefined): string {
+function identityText(identity: Partial<MemberIdentity> | undefined): string {
   return [identity?.provider, identity?.backend, identity?.model, identity?.effort].filter(Boolean).join(' ');
 }
 
 /** Returns whether a member got something else than was specified. Fields without a specified value are ignored. */
-export function differs(wanted: Identity | undefined, actual: Identity | undefined): boolean {
+export function differs(wanted: Partial<MemberIdentity> | undefined, actual: Partial<MemberIdentity> | undefined): boolean {
   return (['provider', 'backend', 'model', 'effort'] as const).some((field) => wanted?.[field] && actual?.[field] && wanted[field] !== actual[field]);
 }
 
-function Members({ team }: { team: View }) {
+function Members({ team }: { team: TeamPage }) {
   const wanted = [team.desired.lead, ...team.desired.members];
   return (
     <Table heads={['Member', 'Wanted', 'Lane', 'Resolved', 'Live', 'Details', 'Actions']}>
@@ -58,7 +58,7 @@ function Members({ team }: { team: View }) {
   );
 }
 
-function Lanes({ launch }: { launch: Launch }) {
+function Lanes({ launch }: { launch: TeamLaunch }) {
   return (
     <ul class="spans">
       {launch.lanes.map((lane) => (
@@ -72,7 +72,7 @@ function Lanes({ launch }: { launch: Launch }) {
 
 export function Team() {
   useTopics('teams');
-  const teams = topic('teams').all<View>();
+  const teams = topic('teams').all();
   if (teams.length === 0) {
     return (
       <Panel title="Teams">

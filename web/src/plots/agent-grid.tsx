@@ -5,10 +5,11 @@ import { age, plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
-import { type DisplayState, type Lane, type ProviderHistory, STATES } from '../views';
+import type { AgentLaneView, DisplayState, StateSharesView } from '../api';
+import { STATES } from '../states';
 import { LEGEND, byUrgency } from './lanes';
 
-export function AgentTable({ lanes }: { lanes: Lane[] }) {
+export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
   return (
     <Table heads={['Agent', 'State', 'Task', 'Activity', 'For']}>
       {[...lanes].sort(byUrgency).map((lane) => (
@@ -32,12 +33,12 @@ export function AgentTable({ lanes }: { lanes: Lane[] }) {
 
 /** The cell of one agent. Entities are replaced, never mutated, so a cell renders again only if its entity is another
  * object. Rendered nodes are not cached, because a reused node keeps every tree it was part of in memory. */
-class Cell extends Component<{ lane: Lane }> {
-  shouldComponentUpdate(next: { lane: Lane }) {
+class Cell extends Component<{ lane: AgentLaneView }> {
+  shouldComponentUpdate(next: { lane: AgentLaneView }) {
     return next.lane !== this.props.lane;
   }
 
-  render({ lane }: { lane: Lane }) {
+  render({ lane }: { lane: AgentLaneView }) {
     return (
       <i class={`cell at-${lane.at}`} title={`${lane.agent}: ${STATES[lane.at].word} ${lane.task ?? ''} ${plain(lane.text, 100)}`} onClick={() => lane.task && navigate(`/t/${lane.task}`)}>
         {STATES[lane.at].glyph}
@@ -46,11 +47,11 @@ class Cell extends Component<{ lane: Lane }> {
   }
 }
 
-export function AgentGrid({ lanes }: { lanes: Lane[] }) {
+export function AgentGrid({ lanes }: { lanes: AgentLaneView[] }) {
   const sorted = [...lanes].sort(byUrgency);
   const counts = LEGEND.map((at) => [at, lanes.filter((lane) => lane.at === at).length] as const).filter((entry) => entry[1] > 0);
   const urgent = sorted.filter((lane) => lane.at === 'failed' || lane.at === 'needs').slice(0, 12);
-  const shares = topic('shares').all<ProviderHistory>();
+  const shares = topic('shares').all();
   const slots = minutesFor(shares, clock.value);
   return (
     <>
@@ -107,13 +108,13 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
 }
 
 /** Returns how many minutes to show, so that the data fills most of them. */
-export function minutesFor(shares: ProviderHistory[], now: number): number {
+export function minutesFor(shares: StateSharesView[], now: number): number {
   const first = Math.min(now, ...shares.flatMap((shares) => shares.minutes[0]?.[0] ?? []));
   const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
   return [5, 10, 20, 30].find((minutes) => minutes >= past) ?? 60;
 }
 
-function ProviderShare({ shares, slots }: { shares: ProviderHistory; slots: number }) {
+function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: number }) {
   const height = 44;
   const width = 800;
   const last = shares.minutes[shares.minutes.length - 1]?.[1] ?? [];

@@ -3,7 +3,8 @@
 import { plain } from '../format';
 import { topic } from '../live/client';
 import { Empty, useTopics } from '../ui';
-import { type DisplayState, type Graph as View, STATES } from '../views';
+import type { DisplayState, GraphView } from '../api';
+import { STATES } from '../states';
 import { Legend } from './lanes';
 
 const BOX = { width: 176, height: 40, across: 226, down: 50, top: 26 };
@@ -24,11 +25,11 @@ export function edgePath(through: [number, number][]): string {
 }
 
 /** Returns the topic of a graph: of all tasks, of a mission, or of the tasks around one task. Null if `scope` is invalid. */
-export function topicName(scope: string): string | null {
+export function topicName(scope: string): 'graph' | `graph.${string}` | null {
   return scope === '' ? 'graph' : /^[MT][1-9]\d{0,14}$/.test(scope) ? `graph.${scope}` : null;
 }
 
-function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: boolean; mission: string }) {
+function Node({ node, faint, mission }: { node: GraphView['nodes'][number]; faint: boolean; mission: string }) {
   const [x, y, id] = [leftOf(node.column), BOX.top + node.row * BOX.down, node.tasks.length === 1 ? node.tasks[0] : ''];
   const { glyph } = STATES[node.at];
   const needs = node.needs?.length ? `, needs ${node.needs.join(' ')}` : '';
@@ -54,7 +55,7 @@ function Node({ node, faint, mission }: { node: View['nodes'][number]; faint: bo
 export function Graph({ scope, matchesFilter }: { scope: string; matchesFilter: ((task: string) => boolean) | null }) {
   const name = topicName(scope);
   useTopics(...(name ? [name] : []));
-  const graph = name ? topic(name).get<View>('graph') : undefined;
+  const graph = name ? topic(name).get('graph') : undefined;
   if (!graph) return <Empty known={!name || topic(name).known.value}>{scope} does not exist. Show the graph of a mission or a task, such as regatta graph M1 or regatta graph T1</Empty>;
   if (graph.nodes.length === 0) return <p class="empty">No tasks yet.</p>;
   const seen = new Set<DisplayState>(graph.nodes.map((node) => node.at));

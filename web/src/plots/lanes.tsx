@@ -7,10 +7,11 @@ import { lazy } from '../lazy';
 import { byName, topic } from '../live/client';
 import { navigate, queryParam, setQueryParam } from '../route';
 import { Panel, daemonNow, useTopics } from '../ui';
-import { type DisplayState, type Lane, type LaneHistory, STATES, type StateSpan } from '../views';
+import type { AgentLaneView, DisplayState, FleetSize, LaneBar } from '../api';
+import { STATES } from '../states';
 
-const AgentGrid = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentGrid));
-const AgentTable = lazy<{ lanes: Lane[] }>(() => import('./agent-grid').then((module) => module.AgentTable));
+const AgentGrid = lazy<{ lanes: AgentLaneView[] }>(() => import('./agent-grid').then((module) => module.AgentGrid));
+const AgentTable = lazy<{ lanes: AgentLaneView[] }>(() => import('./agent-grid').then((module) => module.AgentTable));
 
 export const LEGEND: DisplayState[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle', 'offline'];
 const WINDOWS: [string, number][] = [
@@ -27,7 +28,7 @@ const AUTO_WINDOWS: [string, number][] = [['5s', 5_000], ['10s', 10_000], ['20s'
 
 /** Returns the time window: the requested one, or one that fits the data. Automatic windows are at most an hour, or
  * longer if nothing happened in the last hour. */
-export function windowFor(bars: StateSpan[][], now: number, requested: string): { ms: number; text: string; widened: boolean } {
+export function windowFor(bars: LaneBar[][], now: number, requested: string): { ms: number; text: string; widened: boolean } {
   const chosen = WINDOWS.find((window) => window[0] === requested);
   let first = now;
   let last = 0;
@@ -61,11 +62,11 @@ export interface Axis {
   folds: { from: number; to: number }[];
 }
 
-export function axis(bars: StateSpan[][], from: number, now: number, width: number): Axis {
+export function axis(bars: LaneBar[][], from: number, now: number, width: number): Axis {
   const folds: Axis['folds'] = [];
   let end = from;
   const busy = now - from > FOLD_AFTER_MS ? bars.flat().sort((a, b) => a.from - b.from) : [];
-  for (const bar of [...busy, ...(busy.length > 0 ? [{ from: now }] : [])] as StateSpan[]) {
+  for (const bar of [...busy, ...(busy.length > 0 ? [{ from: now }] : [])] as LaneBar[]) {
     if (bar.from - end > FOLD_AFTER_MS) folds.push({ from: end, to: Math.min(bar.from, now) });
     end = Math.max(end, bar.to ?? now);
   }
@@ -84,7 +85,7 @@ export function axis(bars: StateSpan[][], from: number, now: number, width: numb
 }
 
 /** Returns the position of a bar, or null if it is outside the window. A bar without an end extends to now. */
-export function barPosition(bar: StateSpan, from: number, now: number, x: Axis['x']): { x: number; width: number } | null {
+export function barPosition(bar: LaneBar, from: number, now: number, x: Axis['x']): { x: number; width: number } | null {
   const end = Math.min(bar.to ?? now, now);
   const start = Math.max(bar.from, from);
   if (end <= from || start >= now || end < start) return null;
@@ -132,16 +133,16 @@ function WindowSelect() {
   );
 }
 
-export function byUrgency(a: Lane, b: Lane): number {
+export function byUrgency(a: AgentLaneView, b: AgentLaneView): number {
   return STATES[a.at].rank - STATES[b.at].rank || byName(a.agent, b.agent);
 }
 
 /** The lanes of all agents, or of `onlyAgent`. */
-export function Lanes({ size, onlyAgent }: { size: 'few' | 'some' | 'many'; onlyAgent?: string }) {
+export function Lanes({ size, onlyAgent }: { size: FleetSize; onlyAgent?: string }) {
   useTopics('lanes', size === 'many' ? 'shares' : 'bars');
   const known = topic('lanes').known.value;
   const lanes = topic('lanes')
-    .all<Lane>()
+    .all()
     .filter((lane) => !onlyAgent || lane.agent === onlyAgent);
   const table = queryParam('as') === 'table';
   const title = `${lanes.length} ${lanes.length === 1 ? 'lane' : 'lanes'}`;
@@ -175,7 +176,7 @@ function fitText(text: string, width: number): string {
   return text.length > room ? `${text.slice(0, Math.max(0, room - 1))}…` : text;
 }
 
-function LaneRows({ lanes, isTall }: { lanes: Lane[]; isTall: boolean }) {
+function LaneRows({ lanes, isTall }: { lanes: AgentLaneView[]; isTall: boolean }) {
   const box = useRef<HTMLDivElement>(null);
   const width = useSignal(900);
   useEffect(() => {
@@ -191,7 +192,7 @@ function LaneRows({ lanes, isTall }: { lanes: Lane[]; isTall: boolean }) {
   const bars = topic('bars');
   void bars.changed.value;
   const sorted = isTall ? lanes : [...lanes].sort(byUrgency);
-  const all = sorted.map((lane) => bars.get<LaneHistory>(`bars/${lane.agent}`)?.bars ?? []);
+  const all = sorted.map((lane) => bars.get(`bars/${lane.agent}`)?.bars ?? []);
   const now = daemonNow();
   const shown = windowFor(all, now, queryParam('window'));
   const from = now - shown.ms;
@@ -244,7 +245,7 @@ function LaneRows({ lanes, isTall }: { lanes: Lane[]; isTall: boolean }) {
   );
 }
 
-function LaneBars(props: { lane: Lane; bars: StateSpan[]; y: number; thickness: number; from: number; now: number; x: Axis['x']; labelWidth: number }) {
+function LaneBars(props: { lane: AgentLaneView; bars: LaneBar[]; y: number; thickness: number; from: number; now: number; x: Axis['x']; labelWidth: number }) {
   const { lane, bars, y, thickness, from, now, x, labelWidth } = props;
   const isTall = thickness > 20;
   const name = shortName(lane.agent, 17);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { DaySpend } from '../views';
+import type { TodaySpendView } from '../api';
 import { edgePath, topicName } from './graph';
 import { axis, barPosition, ticks, windowFor } from './lanes';
 import { stackedPaths } from './agent-grid';
@@ -60,9 +60,9 @@ describe('spend', () => {
   });
 
   it('ends where the cap is reached, with the forecast on at most half of the chart', () => {
-    const spending = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as DaySpend;
+    const spending = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as TodaySpendView;
     expect([chartEnd(spending(90_000), 60_000), chartEnd(spending(900_000), 60_000)]).toEqual([90_000, 120_000]);
-    expect(chartEnd({ line: [[0, 1]] } as unknown as DaySpend, 60_000)).toBe(60_000);
+    expect(chartEnd({ line: [[0, 1]] } as unknown as TodaySpendView, 60_000)).toBe(60_000);
   });
 });
 

@@ -2,7 +2,7 @@
 
 import { plain } from '../format';
 import { TaskLink } from '../ui';
-import type { Batch, Landing, MergeQueue } from '../views';
+import type { BatchView, LandingView, QueuePage } from '../api';
 import { TrunkCell } from './queue';
 
 const MAX_BATCHES = 6;
@@ -11,9 +11,9 @@ const MAX_BATCH_MEMBERS = 6;
 const BUSY_RIDES = ['testing', 'moving'];
 
 /** Returns the first `maxBatches` batches with their landings, and the number of landings in the other batches. */
-export function visibleBatches(queue: MergeQueue, maxBatches: number): { batches: [Batch, Landing[]][]; more: number } {
+export function visibleBatches(queue: QueuePage, maxBatches: number): { batches: [BatchView, LandingView[]][]; more: number } {
   const landings = new Map(queue.queue.map((landing) => [landing.landing, landing]));
-  const batches: [Batch, Landing[]][] = [];
+  const batches: [BatchView, LandingView[]][] = [];
   let shownCount = 0;
   for (const batch of queue.batches ?? []) {
     if (batches.length >= maxBatches) break;
@@ -24,7 +24,7 @@ export function visibleBatches(queue: MergeQueue, maxBatches: number): { batches
   return { batches, more: queue.queue.length - shownCount };
 }
 
-function BatchMember({ landing }: { landing: Landing }) {
+function BatchMember({ landing }: { landing: LandingView }) {
   return (
     <li class="carriage">
       <TaskLink id={landing.task} /> <span>{plain(landing.subject, 60)}</span>
@@ -34,13 +34,13 @@ function BatchMember({ landing }: { landing: Landing }) {
 }
 
 /** Returns the base on which a batch is tested, as text. */
-function baseText(batch: Batch): string {
+function baseText(batch: BatchView): string {
   if (batch.on) return `on top of ${batch.on}`;
   return ['testing', 'moving', 'passed'].includes(batch.ride) ? 'on the trunk' : '';
 }
 
 /** Returns why a batch failed, or why its only landing waits. */
-function reasonText(batch: Batch, members: Landing[]): string {
+function reasonText(batch: BatchView, members: LandingView[]): string {
   if (batch.failed) {
     const firstLine = batch.failed.split('\n')[0] ?? '';
     return members.length > 1 ? `one of these fails: ${firstLine}` : firstLine;
@@ -49,7 +49,7 @@ function reasonText(batch: Batch, members: Landing[]): string {
   return members.length === 1 && !isRunning ? (members[0]?.detail ?? '') : '';
 }
 
-function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
+function BatchCell({ batch, members }: { batch: BatchView; members: LandingView[] }) {
   const isBusy = BUSY_RIDES.includes(batch.ride);
   const isBad = batch.failed !== undefined || batch.at === 'needs';
   const base = baseText(batch);
@@ -73,7 +73,7 @@ function BatchCell({ batch, members }: { batch: Batch; members: Landing[] }) {
 }
 
 /** The trunk, followed by the batches in merge order. */
-export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: MergeQueue; maxBatches?: number }) {
+export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: QueuePage; maxBatches?: number }) {
   const { batches, more } = visibleBatches(queue, maxBatches);
   return (
     <ol class="train" tabIndex={0} aria-label={`Merge queue of ${queue.project}`}>

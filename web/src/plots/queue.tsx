@@ -4,11 +4,11 @@ import { topic } from '../live/client';
 import { plain } from '../format';
 import { lazy } from '../lazy';
 import { ActionButton, Age, Empty, Panel, useTopics } from '../ui';
-import type { MergeQueue } from '../views';
+import type { QueuePage } from '../api';
 
-const QueueBatches = lazy<{ queue: MergeQueue }>(() => import('./queue-batches').then((module) => module.QueueBatches));
+const QueueBatches = lazy<{ queue: QueuePage }>(() => import('./queue-batches').then((module) => module.QueueBatches));
 
-export function TrunkCell({ queue }: { queue: MergeQueue }) {
+export function TrunkCell({ queue }: { queue: QueuePage }) {
   return (
     <li class="car trunk">
       <div>{queue.trunk}</div>
@@ -19,7 +19,7 @@ export function TrunkCell({ queue }: { queue: MergeQueue }) {
 
 export function MergeQueues() {
   useTopics('queue');
-  const queues = topic('queue').all<MergeQueue>();
+  const queues = topic('queue').all();
   if (queues.length === 0) {
     return (
       <Panel title="Merge queue">

@@ -2,7 +2,7 @@
 
 import { clockTime, plain, usd } from '../format';
 import { queryParam, setQueryParam } from '../route';
-import type { DaySpend } from '../views';
+import type { TodaySpendView } from '../api';
 
 const WIDTH = 800;
 /** The colours of providers, in the chart and in the cost table. */
@@ -11,7 +11,7 @@ export const colour = (index: number) => COLOURS[index % COLOURS.length] ?? '';
 const MAX_ROWS = 200;
 
 /** Returns the end of the chart: now, or the time at which the cap is reached. The forecast takes at most half the chart. */
-export function chartEnd(spending: DaySpend, now: number): number {
+export function chartEnd(spending: TodaySpendView, now: number): number {
   const first = Math.min(spending.line[0]?.[0] ?? now, now - 60_000);
   return spending.forecast?.when === 'at' ? Math.max(now, Math.min(spending.forecast.wall, now + (now - first))) : now;
 }
@@ -43,7 +43,7 @@ export function areaPath(walls: number[], lower: number[], upper: number[], now:
   return `${path}H${x(first)}Z`;
 }
 
-function Bands({ spending, now, top, height, end }: { spending: DaySpend; now: number; top: number; height: number; end: number }) {
+function Bands({ spending, now, top, height, end }: { spending: TodaySpendView; now: number; top: number; height: number; end: number }) {
   const walls = spending.line.map((point) => point[0]);
   let below = walls.map(() => 0);
   return (
@@ -57,7 +57,7 @@ function Bands({ spending, now, top, height, end }: { spending: DaySpend; now: n
   );
 }
 
-function SpendTable({ spending }: { spending: DaySpend }) {
+function SpendTable({ spending }: { spending: TodaySpendView }) {
   const bands = spending.bands ?? [];
   const rows = spending.line.map((point, index) => [point, index] as const).slice(1).slice(-MAX_ROWS);
   return (
@@ -89,7 +89,7 @@ function SpendTable({ spending }: { spending: DaySpend }) {
 }
 
 /** The cost per provider, and the switch between chart and table. */
-function Legend({ spending }: { spending: DaySpend }) {
+function Legend({ spending }: { spending: TodaySpendView }) {
   const table = queryParam('spend') === 'table';
   return (
     <div class="spend-legend">
@@ -107,7 +107,7 @@ function Legend({ spending }: { spending: DaySpend }) {
   );
 }
 
-export function SpendChart({ spending, now, yAt, text, top, height }: { spending: DaySpend; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
+export function SpendChart({ spending, now, yAt, text, top, height }: { spending: TodaySpendView; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
   const end = chartEnd(spending, now);
   const path = stepPath(spending.line, now, top, height, end);
   const spent = spending.line[spending.line.length - 1]?.[1] ?? 0;

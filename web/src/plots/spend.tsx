@@ -4,13 +4,13 @@ import { forecastText } from '../format';
 import { lazy } from '../lazy';
 import { topic } from '../live/client';
 import { Panel, clock, useTopics } from '../ui';
-import type { DaySpend } from '../views';
+import type { TodaySpendView } from '../api';
 
-const SpendChart = lazy<{ spending: DaySpend; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
+const SpendChart = lazy<{ spending: TodaySpendView; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
 
 export function SpendLine({ height = 90 }: { height?: number }) {
   useTopics('spend');
-  const spending = topic('spend').get<DaySpend>('spend');
+  const spending = topic('spend').get('spend');
   void topic('spend').changed.value;
   const now = clock.value;
   const top = spending ? Math.max(spending.cap ?? 0, ...spending.line.map((point) => point[1])) : 0;

@@ -142,7 +142,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
             let form = schema
                 .as_deref()
                 .and_then(|schema| serde_json::from_str(schema).ok())
-                .filter(|_| choices.is_empty());
+                .filter(|form: &serde_json::Value| form.is_object() && choices.is_empty());
             match form {
                 Some(form) => {
                     let fill = new_button(

@@ -14,11 +14,12 @@ use axum::extract::{Path, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
+use regatta_api::live_view::{DiffFileView, DiffFilesView};
 use regatta_core::ids::{CommitId, TaskId};
 use regatta_core::refusal::Refusal;
 use regatta_core::task::Task;
 use regatta_engine::ports::git::{CommitRange, ProjectRepo};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, request_limits, verbs};
@@ -59,20 +60,6 @@ impl PatchCache {
         }
         recent.push_back(CachedPatch { task, ends, files });
     }
-}
-
-/// A file in the list that the page shows above the diff.
-#[derive(Serialize)]
-struct FileSummary<'a> {
-    path: &'a str,
-    was: Option<&'a str>,
-    note: &'a str,
-    added: usize,
-    removed: usize,
-    /// True if the file is outside the task's manifest (the files that the task may change).
-    outside: bool,
-    /// True if the page shows the file collapsed at first, because the file is large or generated.
-    closed: bool,
 }
 
 #[derive(Deserialize)]
@@ -189,20 +176,21 @@ pub(super) async fn list_files(
     authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
     let patch = load_patch(&shared, &authenticated, &id, params.since_review).await?;
-    let summary = |file: &FileDiff| {
-        regatta_api::json::to_value(&file_summary(
-            file,
-            is_outside_manifest(&patch.task, &file.path),
-        ))
-        .unwrap_or_default()
+    let summary =
+        |file: &FileDiff| file_summary(file, is_outside_manifest(&patch.task, &file.path));
+    let answer = DiffFilesView {
+        files: patch.files.iter().map(summary).collect(),
+        commit: patch
+            .task
+            .submission
+            .as_ref()
+            .map(|submission| submission.commit.clone()),
+        base: patch.base,
     };
-    let all: Vec<serde_json::Value> = patch.files.iter().map(summary).collect();
-    let work = patch.task.submission.as_ref();
-    let answer = serde_json::json!({ "base": patch.base, "commit": work.map(|submission| &submission.commit), "files": all });
     Ok(axum::Json(answer).into_response())
 }
 
-fn file_summary(file_diff: &FileDiff, is_outside: bool) -> FileSummary<'_> {
+fn file_summary(file_diff: &FileDiff, is_outside: bool) -> DiffFileView {
     let count = |sign: char| {
         file_diff
             .lines
@@ -222,10 +210,10 @@ fn file_summary(file_diff: &FileDiff, is_outside: bool) -> FileSummary<'_> {
     let is_collapsed = added + removed > LARGE_FILE_LINES
         || generated_names.contains(&name)
         || name.ends_with(".min.js");
-    FileSummary {
-        path: &file_diff.path,
-        was: file_diff.renamed_from.as_deref(),
-        note: &file_diff.note,
+    DiffFileView {
+        path: file_diff.path.clone(),
+        was: file_diff.renamed_from.clone(),
+        note: file_diff.note.clone(),
         added,
         removed,
         outside: is_outside,

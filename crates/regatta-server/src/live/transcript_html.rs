@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
+use regatta_api::live_view::TranscriptPieceView;
 use regatta_core::agent_protocol::{AgentEvent, ToolCall, ToolStatus};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{JournalStream, TranscriptLine};
@@ -72,7 +73,7 @@ pub(super) async fn log_piece(
 
 /// Renders transcript lines as HTML until the HTML reaches [`MAX_PIECE_BYTES`]. Also returns the
 /// number of the next record to render, which is `from` if there are no lines.
-fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::Value {
+fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> TranscriptPieceView {
     let mut rows = LogRows::default();
     let mut next = from;
     for line in lines {
@@ -97,7 +98,11 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
     }
     // A piece (a part of a transcript) may end early because of its size. So only a piece without
     // lines shows that the transcript has ended.
-    serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
+    TranscriptPieceView {
+        html: rows.html.concat(),
+        next,
+        more: !lines.is_empty(),
+    }
 }
 
 /// The HTML rows of one piece of a transcript. A tool call has one row, which is replaced when the
@@ -323,13 +328,13 @@ mod tests {
         ];
         lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
         let piece = render_piece(&lines, 1, false);
-        let html = piece["html"].as_str().unwrap();
+        let html = piece.html;
         assert_eq!(html.matches("<details").count(), 1, "{html}");
         assert!(
             html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""),
             "{html}"
         );
-        assert_eq!(piece["next"], 4);
+        assert_eq!(piece.next, 4);
         // The same id in another turn is a different call.
         let turn = TranscriptLine {
             events: vec![AgentEvent::TurnStarted { n: 1 }],
@@ -337,11 +342,7 @@ mod tests {
         };
         let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
         let piece = render_piece(&lines, 1, false);
-        assert_eq!(
-            piece["html"].as_str().unwrap().matches("<details").count(),
-            2,
-            "{piece}"
-        );
+        assert_eq!(piece.html.matches("<details").count(), 2, "{piece:?}");
     }
 
     #[test]
@@ -357,15 +358,12 @@ mod tests {
         };
         let lines: Vec<TranscriptLine> = (1..=400).map(long_line).collect();
         let piece = render_piece(&lines, 1, false);
-        assert!(piece["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
-        let next = piece["next"].as_u64().unwrap();
+        assert!(piece.html.len() < 2 * MAX_PIECE_BYTES);
+        let next = piece.next;
         assert!(next > 1 && next < 400, "{next}");
         assert_eq!(
-            (
-                piece["more"].clone(),
-                render_piece(&[], 401, false)["more"].clone()
-            ),
-            (true.into(), false.into())
+            (piece.more, render_piece(&[], 401, false).more),
+            (true, false)
         );
     }
 

@@ -1,12 +1,11 @@
-//! The page's table of states is generated from the table in core, so that both show the same
-//! words and signs.
+//! Generates the page's tables of states from the tables in core, so that both show the same words
+//! and signs.
 
 use regatta_core::display::{self, DisplayState, ItemDisplay};
 use regatta_core::launch::{MemberActivity, MemberState};
 
-/// Returns a table of the states of a team's members, and the type of its keys.
+/// Returns a table that gives each value of the type `kind` the state that people see.
 fn member_table(kind: &str, table: &str, doc: &str, rows: &[(String, ItemDisplay)]) -> String {
-    let keys: Vec<String> = rows.iter().map(|(key, _)| format!("'{key}'")).collect();
     let rows: String = rows
         .iter()
         .map(|(key, shown)| {
@@ -18,10 +17,8 @@ fn member_table(kind: &str, table: &str, doc: &str, rows: &[(String, ItemDisplay
         })
         .collect();
     format!(
-        "\nexport type {kind} = {};\n\n\
-         /** {doc} */\n\
-         export const {table}: Record<{kind}, {{ at: DisplayState; word: string }}> = {{\n{rows}}};\n",
-        keys.join(" | ")
+        "\n/** {doc} */\n\
+         export const {table}: Record<{kind}, {{ at: DisplayState; word: string }}> = {{\n{rows}}};\n"
     )
 }
 
@@ -49,11 +46,7 @@ fn member_states() -> String {
 }
 
 /// Returns `web/src/states.ts`.
-fn states_file() -> String {
-    let names: Vec<String> = DisplayState::ALL
-        .iter()
-        .map(|state| format!("'{}'", state.name()))
-        .collect();
+pub(super) fn states_file() -> String {
     let rows: String = DisplayState::ALL
         .iter()
         .map(|state| {
@@ -67,22 +60,10 @@ fn states_file() -> String {
         })
         .collect();
     format!(
-        "// Generated from regatta_core::display by `UPDATE_GOLDEN=1 cargo test -p xtask --test display_states`.\n\n\
-         export type DisplayState = {};\n\n\
+        "// Generated from regatta_core::display by `cargo xtask codegen`. Do not edit.\n\n\
+         import type {{ DisplayState, MemberActivity, MemberState }} from './api';\n\n\
          /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */\n\
-         export const STATES: Record<DisplayState, {{ glyph: string; word: string; rank: number }}> = {{\n{rows}}};\n",
-        names.join(" | ")
+         export const STATES: Record<DisplayState, {{ glyph: string; word: string; rank: number }}> = {{\n{rows}}};\n"
     ) + &member_activities()
         + &member_states()
-}
-
-#[test]
-fn the_page_shows_the_states_of_core() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../web/src/states.ts");
-    let generated = states_file();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path, &generated).expect("the file can be written");
-    }
-    let known = std::fs::read_to_string(path).expect("web/src/states.ts exists");
-    assert_eq!(known, generated);
 }
