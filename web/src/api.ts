@@ -26,7 +26,7 @@ export interface ActivityInterval {
   to_wall?: number;
 }
 
-/** The number and total time of a task's ended intervals with one activity. */
+/** How often, and for how long in total, a task was in one activity. */
 export interface ActivityTotal {
   doing: Activity;
   ms: number;
@@ -47,6 +47,9 @@ export interface AgentAdd {
   role?: Role;
   runtime: RuntimeName;
 }
+
+/** Whether an agent could take work. */
+export type AgentAvailability = 'idle' | 'busy' | 'parked' | 'offline';
 
 export interface AgentClose {
   name: AgentName;
@@ -114,6 +117,7 @@ export interface AgentLaneView {
   task: TaskId | null;
   text: string;
   wanted: string;
+  word: string;
 }
 
 /** a checked name: AgentName */
@@ -146,10 +150,12 @@ export type AgentRequest = {
 /** An agent with its state, its tasks, and the number of tasks that it can take. */
 export interface AgentView {
   at: DisplayState;
+  availability: AgentAvailability;
   capacity: Capacity;
   created_wall: number;
   description: string;
   heard_wall?: number;
+  last_failed?: TaskId;
   max_tasks: number;
   name: AgentName;
   of?: AgentName;
@@ -162,16 +168,20 @@ export interface AgentView {
   runtime: Runtime;
   state: string;
   tasks: TaskId[];
+  text?: string;
   updated_wall: number;
+  word: string;
 }
 
 /** The reason why an agent is idle, or its present work. */
 export interface AgentWhyView {
   at: DisplayState;
+  availability: AgentAvailability;
   capacity: Capacity;
   created_wall: number;
   description: string;
   heard_wall?: number;
+  last_failed?: TaskId;
   line: TaskId[];
   max_tasks: number;
   name: AgentName;
@@ -185,8 +195,10 @@ export interface AgentWhyView {
   runtime: Runtime;
   state: string;
   tasks: TaskId[];
+  text?: string;
   updated_wall: number;
   waits: WaitReason[];
+  word: string;
 }
 
 /** The requests to which an answer applies: only this request, or also similar requests. */
@@ -304,7 +316,7 @@ export interface AttemptAsk {
 }
 
 /** The reason why an attempt ended. */
-export type AttemptCause = 'submitted' | 'reported' | 'rested' | 'gave_up' | 'crashed' | 'invalid' | 'rejected' | 'blocked' | 'nothing_changed' | 'scope_escape' | 'lost' | 'stopped' | 'cancelled' | 'environment' | 'timed_out' | 'hung' | 'over_budget' | 'parked' | 'overloaded' | 'context_full' | 'refused' | 'auth' | 'bad_config';
+export type AttemptCause = 'submitted' | 'reported' | 'rested' | 'gave_up' | 'crashed' | 'invalid' | 'rejected' | 'blocked' | 'nothing_changed' | 'scope_escape' | 'lost' | 'stopped' | 'cancelled' | 'environment' | 'timed_out' | 'hung' | 'over_budget' | 'parked' | 'overloaded' | 'no_network' | 'context_full' | 'refused' | 'auth' | 'bad_config';
 
 export interface AttemptChecksInput {
   attempt: AttemptId;
@@ -371,6 +383,7 @@ export interface Author {
 
 /** A batch: landings (merges of one task's work each) that are merged on top of each other and tested together. */
 export interface BatchView {
+  at: DisplayState;
   cars: LandingId[];
   failed?: string;
   on?: TaskId;
@@ -666,6 +679,7 @@ export type ConversationLandingEnd = {
 /** A conversation (a thread in a service such as Slack) as one row of a list. */
 export interface ConversationLineView {
   agent: AgentName;
+  at: DisplayState;
   dead: number;
   id: ConversationId;
   key: string;
@@ -686,6 +700,7 @@ export interface ConversationLineView {
 export interface ConversationPage {
   actions: PageAction[];
   agent: AgentName;
+  at: DisplayState;
   dead: number;
   id: ConversationId;
   key: string;
@@ -835,8 +850,8 @@ export interface DiffView {
   task: TaskId;
 }
 
-/** The state of a task, an agent, a team's member or a landing as people see it. */
-export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'backlog' | 'offline' | 'landed';
+/** The state of a task, an agent, a team's member, a landing or a conversation as people see it. */
+export type DisplayState = 'failed' | 'needs' | 'review' | 'landing' | 'working' | 'waiting' | 'idle' | 'backlog' | 'offline' | 'landed';
 
 /** The result of one of the doctor's checks of the machine, and how to fix a problem. */
 export interface DoctorCheck {
@@ -921,7 +936,7 @@ export type EvidenceSource = 'process' | 'protocol' | 'permission' | 'decision';
 export type Expects = 'changes' | 'report';
 
 /** The reason why a turn or an agent's program failed. */
-export type FailureClass = 'auth' | 'rate_limit' | 'overloaded' | 'context_full' | 'refused' | 'crashed' | 'timeout' | 'cancelled' | 'bad_config';
+export type FailureClass = 'auth' | 'rate_limit' | 'overloaded' | 'no_network' | 'context_full' | 'refused' | 'crashed' | 'timeout' | 'cancelled' | 'bad_config';
 
 /** A path or a file pattern that somebody holds, for which a task waits, or that changed today. */
 export interface FileCell {
@@ -1018,7 +1033,9 @@ export interface FleetSummary {
   agents: number;
   backlog: number;
   blocked_on_person: number;
+  completed: number;
   daily_limit_micro_usd?: number;
+  failed: number;
   landing: number;
   missions: MissionSummary[];
   needs_you: number;
@@ -1467,6 +1484,7 @@ export interface LandingSettings {
 /** A landing (the merge of one task's work) that is in the queue or has left it. */
 export interface LandingView {
   agent: AgentName;
+  at: DisplayState;
   branch: string;
   commit: CommitId | null;
   conflicts: number;
@@ -1657,7 +1675,7 @@ export interface MachineLimits {
   startup_ms: number;
 }
 
-/** The current activity of a team member, derived from its session and the time since its program's last output. */
+/** The current activity of a team member, derived from its session. */
 export type MemberActivity = 'absent' | 'dead' | 'coming' | 'idle' | 'working' | 'waiting' | 'hung' | 'ending';
 
 /** The reason why a team member does not run, as a category and a sentence. */
@@ -1866,8 +1884,10 @@ export type MissionState = 'queued' | 'active' | 'draining';
 /** A running mission. */
 export interface MissionSummary {
   id: MissionId;
+  landed: number;
   open: number;
   place?: number;
+  tasks: number;
   title: string;
 }
 
@@ -3001,6 +3021,8 @@ export interface TaskPage {
   project: ProjectName;
   provider?: string;
   purpose?: Purpose;
+  quiet_wall?: number;
+  rank: number;
   ratchet?: string[];
   reason?: string;
   resume?: ResumePoint;
@@ -3054,6 +3076,7 @@ export interface TaskRowView {
   mission: MissionId | null;
   priority: number;
   project: ProjectName;
+  rank: number;
   since_wall: number;
   subject: string;
   text: string;
@@ -3120,6 +3143,8 @@ export interface TaskView {
   project: ProjectName;
   provider?: string;
   purpose?: Purpose;
+  quiet_wall?: number;
+  rank: number;
   ratchet?: string[];
   reason?: string;
   resume?: ResumePoint;

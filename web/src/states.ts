@@ -1,6 +1,6 @@
 // Generated from regatta_core::display by `cargo xtask codegen`. Do not edit.
 
-import type { DisplayState } from './api';
+import type { DisplayState, MemberActivity, MemberState } from './api';
 
 /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */
 export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
@@ -16,8 +16,6 @@ export const STATES: Record<DisplayState, { glyph: string; word: string; rank: n
   landed: { glyph: '✓', word: 'landed', rank: 9 },
 };
 
-export type MemberActivity = 'absent' | 'dead' | 'coming' | 'idle' | 'working' | 'waiting' | 'hung' | 'ending';
-
 /** How each activity of a team's member is shown. */
 export const MEMBER_ACTIVITIES: Record<MemberActivity, { at: DisplayState; word: string }> = {
   absent: { at: 'offline', word: 'absent' },
@@ -29,8 +27,6 @@ export const MEMBER_ACTIVITIES: Record<MemberActivity, { at: DisplayState; word:
   hung: { at: 'failed', word: 'hung' },
   ending: { at: 'working', word: 'stopping' },
 };
-
-export type MemberState = 'queued' | 'starting' | 'pending_bootstrap' | 'pending_permission' | 'alive' | 'failed_to_start' | 'skipped' | 'degraded' | 'stopped';
 
 /** How the state of a member in a launch of its team is shown. */
 export const MEMBER_STATES: Record<MemberState, { at: DisplayState; word: string }> = {
