@@ -475,7 +475,7 @@ impl AgentsAdapter {
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {
                 errors::file_error(
-                    "lock the file that guards the supervisor process,",
+                    "lock the file that prevents a second start of the supervisor process,",
                     &dir.shim_lock(),
                     error,
                 )

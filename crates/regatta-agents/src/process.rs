@@ -233,8 +233,8 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> R
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // Limit the timeout to some years, which is as good as forever, so that the conversion is
-    // exact.
+    // Limit the timeout to 136 years, which is as good as forever, so that the seconds always fit
+    // into the field.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
     Timespec {
         tv_sec: duration.as_secs().cast_signed(),

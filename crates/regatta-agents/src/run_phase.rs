@@ -50,8 +50,8 @@ pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     })
 }
 
-/// Returns the facts by which the remaining processes of a launch (one start of a program) are
-/// found after its supervisor process is gone.
+/// Returns the marks by which Regatta finds the processes of a launch (one start of a program) that
+/// still run after the launch's supervisor process has ended.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir.read_launch().map_err(|error| {
         errors::file_error(
@@ -185,7 +185,7 @@ pub(crate) fn end_and_record(
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
     let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
         errors::file_error(
-            "lock the file that guards the supervisor process,",
+            "lock the file that prevents a second start of the supervisor process,",
             &dir.shim_lock(),
             error,
         )

@@ -146,12 +146,12 @@ pub struct SentencePart {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FleetSize {
-    /// With this number of agents, the page shows each agent as a row with text.
+    /// Few agents: the page shows each agent as a row with text.
     Few,
-    /// With this number of agents, the page shows each agent as a thin row without text.
+    /// More agents: the page shows each agent as a thin row without text.
     Some,
-    /// With this number of agents, the page shows each agent only as a small cell. For each
-    /// provider, it shows a chart of how many agents are in each state.
+    /// Too many agents for rows: the page shows each agent as a small cell and, for each provider,
+    /// a chart of how many agents are in each state.
     Many,
 }
 

@@ -65,7 +65,7 @@ pub struct FileCell {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HolderShare {
-    /// The agent that holds the paths, or another owner of a claim.
+    /// The agent whose claim covers the paths, or the person or tool that made the claim.
     pub holder: String,
     pub task: Option<TaskId>,
     #[serde(rename = "spots")]

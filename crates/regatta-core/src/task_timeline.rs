@@ -156,8 +156,9 @@ impl TaskTimeline {
         self.sum_old_intervals();
     }
 
-    /// Continues the last listed interval if it ended just now and the task still has the same
-    /// activity. This happens when the interval after it had no length and was removed.
+    /// Reopens the last interval of the timeline if it ended at this moment and the task's activity
+    /// is the same as before. This happens when the activity changed and changed back at the same
+    /// moment, because the empty interval between the two changes was removed.
     fn reopen_last(&mut self, next: &Option<(Activity, String, Option<AttemptId>)>, now: Now) {
         if let (Some(last), Some((activity, text, attempt))) = (self.intervals.last_mut(), next)
             && (last.activity, last.attempt) == (*activity, *attempt)

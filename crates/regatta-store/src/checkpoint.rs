@@ -199,8 +199,8 @@ impl Checkpointer {
             .map(|reached| reached.record(revision))
         {
             tracing::debug!(
-                "could not record the last event {revision} in the file beside the store, so the \
-                loss of this event may go unnoticed: {error}"
+                "event {revision} is stored, but its number could not be written to the file beside \
+                the store, so Regatta may not notice if a power failure loses this event: {error}"
             );
         }
     }

@@ -252,8 +252,8 @@ impl SettingsReader<'_> {
         found
     }
 
-    /// Like [`SettingsReader::variable`], but records an error as a fault of the registry and
-    /// returns `None`.
+    /// Returns the value of an environment variable, like [`SettingsReader::variable`]. On an error,
+    /// adds the error to the list of faulty settings and returns `None`.
     fn setting_variable(&mut self, name: &str) -> Option<String> {
         self.variable(name).unwrap_or_else(|why| {
             self.add_fault(name, why, "correct it, then: regatta up --restart");

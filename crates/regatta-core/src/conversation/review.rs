@@ -50,8 +50,9 @@ pub fn review_target(text: &str) -> Option<ReviewTarget> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
     let rest: Vec<String> = rest.collect();
-    // A `pr` or `pull` counts only if it follows "review" directly or after other filler words.
-    // Later in the message, it does not say what to review.
+    // The words "pr" and "pull" name the object of the review only if they follow "review"
+    // directly, or with nothing but other filler words between. Later in the message they are
+    // ordinary words.
     let object = rest
         .iter()
         .take_while(|word| FILLER_WORDS.contains(&word.as_str()));

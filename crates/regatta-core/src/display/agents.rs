@@ -45,7 +45,7 @@ pub struct AgentDisplay {
 pub enum AgentAvailability {
     /// The agent works on nothing.
     Idle,
-    /// The agent has at least one attempt.
+    /// The agent works on at least one attempt now.
     Busy,
     /// The agent gets no work at present, for example because its provider's limit is used up.
     Parked,

@@ -409,9 +409,9 @@ pub(super) fn hold_with_backoff(
     Ok(())
 }
 
-/// Takes a landing that failed or conflicts out of the queue. An agent must fix its work on top of
-/// the current trunk, at most three times. After that, or if the setting `on_conflict` is `fail`,
-/// the work needs a person. The work itself is kept either way (Q6).
+/// Removes a landing from the queue because its checks failed or its changes conflict. An agent
+/// then fixes the work on top of the current trunk, at most three times. After that, or if the
+/// setting `on_conflict` is `fail`, the work needs a person. The work is kept in every case (Q6).
 pub(super) fn eject(
     draft: &mut Draft,
     landing: &Landing,

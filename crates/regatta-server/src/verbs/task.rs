@@ -236,7 +236,7 @@ impl VerbHandler<'_> {
         match run_blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|path| path.to_string_lossy().into_owned()),
             Err(error) => {
-                tracing::warn!(attempt = %id, "could not create the workspace of attempt {id}; the answer names no workspace: {error}");
+                tracing::warn!(attempt = %id, "could not create the workspace of attempt {id}, so the answer to the poll does not contain its path: {error}");
                 None
             }
         }

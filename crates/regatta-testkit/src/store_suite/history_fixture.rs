@@ -60,7 +60,8 @@ pub struct HistoryBuilder {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<CommitStep>,
-    /// The accepted request or report of each step, with the time at which it was decided.
+    /// The inputs of the history in order: each is a request or a report that the board accepted,
+    /// with the time at which the board accepted it.
     pub inputs: Vec<(BoardInput, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }

@@ -36,7 +36,7 @@ impl From<ServiceArg> for Service {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BridgeCommand {
-    /// List the bridges of each agent, with the reason if a bridge is off
+    /// List each agent's bridges (connections to Slack, GitHub or Linear) and why a bridge is off
     List,
     /// Check that every bridge is connected to its service; fail if any bridge is not connected
     Test {

@@ -252,8 +252,10 @@ fn open_in_tool(
     let Some(repo) = repo else {
         return Err(command_error(
             "no_project",
-            format!("the project of {id} no longer exists"),
-            format!("print the changes: regatta diff {id}"),
+            format!(
+                "could not open the changes of {id} in another tool, because the project of {id} no longer exists"
+            ),
+            format!("print the changes instead: regatta diff {id}"),
         ));
     };
     let temp_dir_error = |error: std::io::Error| {

@@ -29,7 +29,7 @@ pub(crate) struct GcWorkerArgs {
     /// Path of the gc program
     #[arg(long, default_value = "gc")]
     pub(crate) gc: String,
-    /// Name of the worker in the pool of the program gc
+    /// Name of a worker that the program gc (Gas City) runs
     pub(crate) alias: String,
 }
 

@@ -60,8 +60,8 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
     print_landing_state(app, "land", last, args.wait)
 }
 
-/// Runs `regatta land --now`: lands a workspace under a claim on the trunk that the caller already
-/// holds, and waits for the result.
+/// Runs `regatta land --now`: lands a workspace and waits for the result. The caller must already
+/// hold the claim (the exclusive right) on the trunk.
 fn land_now(
     app: &CommandContext,
     workspace: String,

@@ -29,8 +29,7 @@ pub(crate) struct QueueArgs {
 /// The subcommands of `regatta queue`. Without a subcommand, the queue is shown.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Hold the queue: checks that already run on merged work finish, but no new check starts and
-    /// nothing lands
+    /// Hold the queue: running checks finish, but no new check starts and nothing lands
     Hold {
         /// Reason to show to the people whose work waits
         #[arg(long, value_name = "REASON", default_value = "")]

@@ -177,7 +177,7 @@ pub(super) fn read_form(params: &Value) -> (AnswerFormat, RequestContent) {
     )
 }
 
-/// Builds the protocol's answer to a request of the program.
+/// Encodes the answer to a request that the agent's program sent, in the protocol's JSON.
 pub(super) fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
     match format {
         AnswerFormat::Approval(options) => match choose_option(options, answer) {

@@ -34,7 +34,7 @@ pub trait CaptureGit: Send + Sync {
     ) -> Result<Vec<String>, GitError>;
 }
 
-/// Reads the stored work of attempts, and reduces it to certain paths.
+/// Reads the stored work of attempts, and makes commits that contain only some paths of that work.
 pub trait KeptWorkGit: Send + Sync {
     /// Returns the newest commit of an attempt's files that is in the vault (Regatta's own
     /// repository). The server reads the commit from the vault, because it does not trust the
