@@ -29,7 +29,7 @@ pub(crate) struct GcWorkerArgs {
     /// Path of the gc program
     #[arg(long, default_value = "gc")]
     pub(crate) gc: String,
-    /// Name of a worker that the program gc (Gas City) runs
+    /// Name of a worker session that the program gc manages; gc is another manager of agents
     pub(crate) alias: String,
 }
 
