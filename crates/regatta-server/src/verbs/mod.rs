@@ -5,11 +5,11 @@
 //! An implementation turns its input into a command of regatta-core, or reads from the board (the
 //! daemon's state in memory) or the store, and builds the answer.
 //!
-//! The rules are in regatta-core. The additional restrictions of attempts are checked in
-//! `attempt_scope`.
+//! The rules are in regatta-core, also the rights of an attempt's token, which `attempt_scope`
+//! applies to each call.
 
 mod attempt; // verbs of an attempt
-mod attempt_scope; // restrictions of an attempt's token
+mod attempt_scope; // applies the rights of an attempt's token
 mod audit_line; // lines of the audit log
 mod bridges; // conversations in outside services
 mod claim; // claims
@@ -59,7 +59,9 @@ use regatta_core::ids::{
 use regatta_core::landing::LandingEnd;
 use regatta_core::limits::MachineLimits;
 use regatta_core::pattern::PathPattern;
+use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, PollRequest};
+use regatta_core::task::Task;
 use regatta_core::{bus, manifest, mission, name_generator, natural_sort, project, team};
 use regatta_engine::ports::git::{GitError, ProjectRepo};
 use regatta_engine::ports::store::{MessageFilter, StoreError, StoreHistory, TaskFilter};
@@ -363,7 +365,7 @@ impl VerbHandler<'_> {
 
     /// Builds the view of a task, including the time since the program of its attempt last wrote or
     /// received something.
-    fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
+    fn task_view_with_liveness(&self, board: &Board, task: &Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|id| {
             board
@@ -375,15 +377,20 @@ impl VerbHandler<'_> {
         TaskView::new(board, task, now).with_last_output(last_output_unix_ms)
     }
 
-    async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
-        let board = self.board();
+    /// Returns a task from the board, or from the store if the task has ended.
+    async fn find_task(&self, board: &Board, id: TaskId) -> Result<Arc<Task>, Problem> {
         if let Some(task) = board.tasks.get(&id) {
-            return Ok(self.task_view_with_liveness(&board, task));
+            return Ok(task.clone());
         }
         let stored = self.read_history(move |history| history.task(id)).await?;
-        let task = stored.ok_or_else(|| {
-            Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id })
-        })?;
+        stored
+            .map(Arc::new)
+            .ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))
+    }
+
+    async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
+        let board = self.board();
+        let task = self.find_task(&board, id).await?;
         Ok(self.task_view_with_liveness(&board, &task))
     }
 
@@ -392,9 +399,7 @@ impl VerbHandler<'_> {
         let board = self.board();
         match named {
             Some(name) if board.projects.contains_key(&name) => Ok(name),
-            Some(project) => Err(Problem::from(
-                &regatta_core::refusal::Refusal::NoSuchProject { project },
-            )),
+            Some(project) => Err(Problem::from(&Refusal::NoSuchProject { project })),
             None => match board.projects.len() {
                 1 => Ok(board.projects.keys().next().cloned().expect("there is one")),
                 0 => Err(Problem::new(
