@@ -41,7 +41,9 @@ use dispatch::dispatch;
 pub(crate) use landing::never_reviewed;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::pagination::Paging;
-use regatta_api::verb::{AnswerData, Done, StoreIsSound, TokenScope, Verb};
+use regatta_api::verb::{
+    AnswerData, Done, OUTSIDE_AGENT_REGISTRATION, StoreIsSound, TokenScope, Verb,
+};
 use regatta_api::view::{
     AgentView, AgentWhyView, BudgetsView, ClaimCheckView, ClaimView, ClaimWaitView, ClaimsView,
     GrantedAttempt, GrantedClaim, InboxView, LandingView, MissionView, ProjectView, QueueView,
@@ -175,9 +177,8 @@ async fn handle_inner(
     result
 }
 
-/// Registers an outside agent, which Regatta does not start itself. Operators and runners may call
-/// this, because such an agent is only a name with a limit of tasks. A runner (another machine)
-/// cannot register leads, because a lead has more rights than the runner's token.
+/// Registers an outside agent, which Regatta does not start itself. More tokens may do this than may
+/// call `agent.add`: see [`OUTSIDE_AGENT_REGISTRATION`].
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -191,24 +192,13 @@ pub(crate) async fn register_outside_agent(
     result
 }
 
-/// Checks that a caller may register an outside agent.
-pub(crate) fn require_may_register(principal: &Principal) -> Result<(), Problem> {
-    match principal.scope() {
-        TokenScope::Operator | TokenScope::Runner => Ok(()),
-        _ => require_permission(
-            principal,
-            Verb::find("agent.add").expect("it is in the table"),
-        ),
-    }
-}
-
 async fn register_inner(
     shared: &Arc<ServerState>,
     context: RequestContext,
     input: &[u8],
 ) -> Reply<AgentView> {
-    require_may_register(&context.principal)?;
-    let verb = Verb::find("agent.add").expect("it is in the table");
+    let verb = &OUTSIDE_AGENT_REGISTRATION;
+    require_permission(&context.principal, verb)?;
     let scope = context.principal.scope();
     let Call::AgentAdd(registration) = Call::parse(verb.name, input)? else {
         unreachable!("it was read as this verb")
@@ -226,11 +216,11 @@ async fn register_inner(
         && known_agent
             .as_ref()
             .is_none_or(|agent| agent.role != agent::Role::Lead);
-    if scope == TokenScope::Runner && becomes_lead {
+    if becomes_lead && !scope.can_appoint_leads() {
         return Err(Problem::new(
             403,
             "wrong_scope",
-            "a token with the scope runner cannot register an agent as a lead",
+            format!("a token with the scope {scope} cannot register an agent as a lead"),
             "ask a person with the scope operator to register the agent",
         ));
     }
