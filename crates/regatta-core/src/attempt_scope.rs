@@ -165,6 +165,8 @@ pub enum AttemptRequest<'a> {
     AnswerApproval {
         approval: ApprovalId,
         scope: AnswerScope,
+        /// True if the answer is also for identical requests, which other missions may have made.
+        also_identical: bool,
     },
     AssignTask {
         task: Arc<Task>,
@@ -338,9 +340,16 @@ pub fn narrow(
         }),
         // The command checks later that the caller may take the task into its mission.
         AttemptRequest::AdoptTask => Ok(NarrowedRequest::InLedMission),
-        AttemptRequest::AnswerApproval { approval, scope } => caller
-            .require_may_answer(board, *approval, *scope)
-            .map(unchanged),
+        AttemptRequest::AnswerApproval {
+            approval,
+            scope,
+            also_identical,
+        } => {
+            let is_for_one = *scope == AnswerScope::Once && !also_identical;
+            caller
+                .require_may_answer(board, *approval, is_for_one)
+                .map(unchanged)
+        }
         AttemptRequest::AssignTask { task, .. } | AttemptRequest::DirectTask { task, .. }
             if caller.is_lead() =>
         {

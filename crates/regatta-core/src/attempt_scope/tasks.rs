@@ -3,7 +3,6 @@
 
 use super::{AttemptPrincipal, NarrowedRequest, ProposedTask, ShowTarget, not_allowed};
 use crate::agent_protocol::RequestContent;
-use crate::approval::AnswerScope;
 use crate::board::Board;
 use crate::ids::{AgentName, ApprovalId, TaskId};
 use crate::refusal::Refusal;
@@ -84,13 +83,14 @@ impl AttemptPrincipal {
         ))
     }
 
-    /// Checks that the caller is a lead (an agent that leads other agents) who answers a question
-    /// of its own workers. Only people can answer requests for permission.
+    /// Checks that the caller is a lead (an agent that leads other agents) who answers one question
+    /// of its own workers. Only people can answer requests for permission, and several requests
+    /// with one answer.
     pub(super) fn require_may_answer(
         &self,
         board: &Board,
         id: ApprovalId,
-        scope: AnswerScope,
+        is_for_one: bool,
     ) -> Result<(), Refusal> {
         let approval = board.approvals.get(&id);
         // Read the mission from the request and not from the attempt that made the request, because
@@ -103,7 +103,7 @@ impl AttemptPrincipal {
         let is_question = approval.is_some_and(|approval| {
             matches!(approval.request.content, RequestContent::Question { .. })
         });
-        if self.is_lead() && is_own_worker && is_question && scope == AnswerScope::Once {
+        if self.is_lead() && is_own_worker && is_question && is_for_one {
             return Ok(());
         }
         Err(Refusal::not_yours(

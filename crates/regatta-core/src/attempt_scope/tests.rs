@@ -557,6 +557,12 @@ fn lead_answers_questions_of_its_workers_once() {
     let answer = |approval, scope| AttemptRequest::AnswerApproval {
         approval: ApprovalId(approval),
         scope,
+        also_identical: false,
+    };
+    let answer_all = AttemptRequest::AnswerApproval {
+        approval: ApprovalId(1),
+        scope: AnswerScope::Once,
+        also_identical: true,
     };
     let once = AnswerScope::Once;
     check_table(
@@ -567,6 +573,7 @@ fn lead_answers_questions_of_its_workers_once() {
             ("a question outside a mission", answer(3, once), "-----"),
             ("a request for permission", answer(4, once), "-----"),
             ("an unknown request", answer(9, once), "-----"),
+            ("also identical requests", answer_all, "-----"),
             (
                 "an answer for the task",
                 answer(1, AnswerScope::Task),

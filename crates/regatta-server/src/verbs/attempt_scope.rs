@@ -101,6 +101,7 @@ impl VerbHandler<'_> {
             Call::InboxAnswer(input) => AttemptRequest::AnswerApproval {
                 approval: input.id,
                 scope: input.reach,
+                also_identical: input.alike,
             },
             Call::TaskAssign(input) => AttemptRequest::AssignTask {
                 task: self.find_task(&self.board(), input.task).await?,
