@@ -115,6 +115,7 @@ impl From<&Refusal> for Problem {
             RefusalClass::Missing => 404,
             RefusalClass::State | RefusalClass::Conflict => 409,
             RefusalClass::Changed => 412,
+            RefusalClass::Forbidden => 403,
         };
         Problem {
             status,
@@ -169,5 +170,9 @@ mod tests {
             }),
             (400, 2)
         );
+        let (what, hint) = (String::new(), String::new());
+        assert_eq!(code(Refusal::NotYours { what, hint }), (403, 1));
+        let (what, hint) = (String::new(), String::new());
+        assert_eq!(code(Refusal::TooMany { what, hint }), (409, 5));
     }
 }

@@ -87,6 +87,12 @@ impl TokenScope {
             TokenScope::Admin | TokenScope::Operator | TokenScope::Viewer
         )
     }
+
+    /// Returns whether a token of this scope may make an outside agent a lead. A runner's token may
+    /// not, because a lead has more rights than the token.
+    pub fn can_appoint_leads(self) -> bool {
+        matches!(self, TokenScope::Admin | TokenScope::Operator)
+    }
 }
 
 impl fmt::Display for TokenScope {
@@ -166,6 +172,22 @@ impl Verb {
         }
     }
 }
+
+/// The row for registrations of outside agents, which Regatta does not start itself. Such an agent
+/// is only a name with a limit of tasks, so more tokens may register it than may call `agent.add`
+/// for any agent. Only the routes for older clients offer this registration, so the row is not in
+/// [`VERBS`].
+pub const OUTSIDE_AGENT_REGISTRATION: Verb = Verb {
+    name: "agent.add",
+    permission: RequiredPermission::Operate,
+    other_scopes: &[TokenScope::Runner],
+    help: "Registers an outside agent",
+    returns_list: false,
+    supports_if_match: false,
+    is_for_people: false,
+    is_unaudited: false,
+    is_frequent: false,
+};
 
 /// A call of one verb, with the type of its answer. The types in [`call`] implement this trait.
 pub trait TypedCall {
@@ -695,6 +717,14 @@ mod tests {
                 );
             }
         }
+        let registers = |scope: &TokenScope| scope.allows(&OUTSIDE_AGENT_REGISTRATION);
+        let others = [TokenScope::Viewer, TokenScope::Attempt, TokenScope::Lead];
+        assert!(
+            [TokenScope::Admin, TokenScope::Operator, TokenScope::Runner]
+                .iter()
+                .all(registers)
+        );
+        assert!(!others.iter().any(registers));
         let never = [
             "inbox.",
             "policy.",

@@ -46,6 +46,7 @@ pub mod agent; // agents, their limits and their settings
 pub mod agent_protocol; // the events of every agent's program, in one vocabulary
 pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
+pub mod attempt_scope; // the rights of an attempt's access token
 pub mod budget; // limits on spending, and the amount spent
 pub mod collision_forecast; // forecast of collisions between running work
 pub mod cost; // cost by provider, mission, agent or model, and the rate of spending

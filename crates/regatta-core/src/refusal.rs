@@ -43,6 +43,8 @@ pub enum RefusalClass {
     Conflict,
     /// The item changed since the caller last saw it: exit 5, HTTP 412.
     Changed,
+    /// The caller's access token does not allow the request: exit 1, HTTP 403.
+    Forbidden,
 }
 
 /// The reason why a command was refused and changed nothing.
@@ -57,6 +59,16 @@ pub enum Refusal {
     /// The request names something that does not exist. Used for kinds of things that have no
     /// variant of their own in this enum.
     Missing {
+        what: String,
+        hint: String,
+    },
+    /// The access token of an attempt does not allow the request.
+    NotYours {
+        what: String,
+        hint: String,
+    },
+    /// The caller already has as many things of this kind as it may have.
+    TooMany {
         what: String,
         hint: String,
     },
@@ -211,11 +223,22 @@ impl Refusal {
         }
     }
 
+    /// Builds the refusal of a request that the access token of an attempt does not allow. `what` is
+    /// the message for the caller, and `hint` is the next step.
+    pub(crate) fn not_yours(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
+        Refusal::NotYours {
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+
     /// Returns the refusal's code, which scripts can test and which never changes.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "invalid",
             Refusal::Missing { .. } => "not_found",
+            Refusal::NotYours { .. } => "not_yours",
+            Refusal::TooMany { .. } => "too_many",
             Refusal::ClaimHeld { .. } => "claim_held",
             Refusal::Deadlock { .. } => "deadlock",
             Refusal::ClaimEnded { .. } => "claim_ended",
@@ -274,8 +297,10 @@ impl Refusal {
             | Refusal::AlreadyAnswered { .. }
             | Refusal::AlreadyExists { .. }
             | Refusal::TeamRuns { .. }
+            | Refusal::TooMany { .. }
             | Refusal::InUse { .. } => RefusalClass::Conflict,
             Refusal::Changed { .. } => RefusalClass::Changed,
+            Refusal::NotYours { .. } => RefusalClass::Forbidden,
             Refusal::AtCapacity { .. }
             | Refusal::RunByRegatta { .. }
             | Refusal::NoCapacity { .. }
@@ -330,7 +355,10 @@ impl Refusal {
     /// period.
     pub fn message(&self) -> String {
         match self {
-            Refusal::Invalid { what, .. } | Refusal::Missing { what, .. } => what.clone(),
+            Refusal::Invalid { what, .. }
+            | Refusal::Missing { what, .. }
+            | Refusal::NotYours { what, .. }
+            | Refusal::TooMany { what, .. } => what.clone(),
             Refusal::ClaimHeld { holders } => {
                 let Some(first) = holders.first() else {
                     return "the claim is held".into();
@@ -480,7 +508,10 @@ impl Refusal {
     /// Returns the next step for the caller, usually a command to type.
     pub fn hint(&self) -> String {
         match self {
-            Refusal::Invalid { hint, .. } | Refusal::Missing { hint, .. } => hint.clone(),
+            Refusal::Invalid { hint, .. }
+            | Refusal::Missing { hint, .. }
+            | Refusal::NotYours { hint, .. }
+            | Refusal::TooMany { hint, .. } => hint.clone(),
             Refusal::ClaimHeld { .. } => {
                 "wait for it with --wait 30s, or see who holds what: regatta claim list".into()
             }

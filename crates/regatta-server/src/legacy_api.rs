@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
-use regatta_api::verb::Verb;
+use regatta_api::verb::{OUTSIDE_AGENT_REGISTRATION, Verb};
 use regatta_core::agent::Role;
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::spelling;
@@ -190,7 +190,7 @@ pub(crate) async fn register(
 ) -> LegacyResult {
     // The permission is checked before the input is parsed, so that callers without it do not learn
     // the format.
-    verbs::require_may_register(&authenticated.principal)?;
+    verbs::require_permission(&authenticated.principal, &OUTSIDE_AGENT_REGISTRATION)?;
     let registration: Registration = parse_body(&body)?;
     let is_role_too_long = registration
         .role

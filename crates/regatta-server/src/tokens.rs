@@ -21,11 +21,9 @@ use hmac::{Hmac, KeyInit, Mac};
 use regatta_api::Problem;
 use regatta_api::verb::TokenScope;
 use regatta_api::view::{NewTokenView, TokenView};
-use regatta_core::agent::Role;
-use regatta_core::attempt::{Attempt, AttemptPhase};
+use regatta_core::attempt_scope::{AttemptPrincipal, is_token_valid};
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, AttemptId, FiringId, TaskId};
-use regatta_core::task::Purpose;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -253,25 +251,17 @@ impl TokenStore {
         if !bool::from(token.as_bytes().ct_eq(expected.as_bytes())) {
             return Err(no_token());
         }
-        if !may_act(attempt) {
+        if !is_token_valid(attempt) {
             return Err(attempt_over());
         }
-        let is_lead = board
-            .agents
-            .get(&attempt.agent)
-            .is_some_and(|agent| agent.role == Role::Lead);
-        let (task, agent, fencing_token) = (attempt.task, attempt.agent.clone(), attempt.token);
-        let leads_mission = board
-            .tasks
-            .get(&task)
-            .is_some_and(|task| task.purpose == Purpose::Lead);
+        let caller = AttemptPrincipal::new(board, attempt);
         Ok(Principal::Attempt {
-            id: attempt.id,
-            task,
-            agent,
-            fencing_token,
-            is_lead,
-            leads_mission,
+            id: caller.attempt,
+            task: caller.task,
+            is_lead: caller.is_lead(),
+            agent: caller.agent,
+            fencing_token: caller.fencing_token,
+            leads_mission: caller.leads_mission,
         })
     }
 
@@ -423,12 +413,6 @@ impl TokenStore {
         *self.issued.write().unwrap_or_else(PoisonError::into_inner) = issued;
         Ok(())
     }
-}
-
-/// Returns whether the token of an attempt is valid. It is valid while the attempt is working and
-/// is not being stopped.
-pub(crate) fn may_act(attempt: &Attempt) -> bool {
-    attempt.phase == AttemptPhase::Working && attempt.stopping.is_none()
 }
 
 fn check_name(name: &str) -> Result<(), Problem> {

@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use regatta_api::Problem;
 use regatta_core::agent::Role;
+use regatta_core::attempt_scope::is_token_valid;
 use regatta_core::board::{Board, ReadyFor};
 use regatta_core::command::CommandOutcome;
 use regatta_core::ids::{AgentName, AttemptId, RequestKey};
@@ -22,7 +23,6 @@ use super::{LegacyAnswer, LegacyResult, calling_agent};
 use crate::authenticated::Authenticated;
 use crate::event_fanout::WaitingPoller;
 use crate::event_stream::rfc3339;
-use crate::tokens::may_act;
 use crate::verbs::{self, RequestContext};
 use crate::{ServerState, request_limits};
 
@@ -165,7 +165,7 @@ fn grant_key(
             if board
                 .attempts
                 .get(&attempt)
-                .is_some_and(|attempt| may_act(attempt)) =>
+                .is_some_and(|attempt| is_token_valid(attempt)) =>
         {
             return Ok(key.clone());
         }

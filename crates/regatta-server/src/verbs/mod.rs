@@ -5,11 +5,11 @@
 //! An implementation turns its input into a command of regatta-core, or reads from the board (the
 //! daemon's state in memory) or the store, and builds the answer.
 //!
-//! The rules are in regatta-core. The additional restrictions of attempts are checked in
-//! `attempt_scope`.
+//! The rules are in regatta-core, also the rights of an attempt's token, which `attempt_scope`
+//! applies to each call.
 
 mod attempt; // verbs of an attempt
-mod attempt_scope; // restrictions of an attempt's token
+mod attempt_scope; // applies the rights of an attempt's token
 mod audit_line; // lines of the audit log
 mod bridges; // conversations in outside services
 mod claim; // claims
@@ -41,7 +41,9 @@ use dispatch::dispatch;
 pub(crate) use landing::never_reviewed;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::pagination::Paging;
-use regatta_api::verb::{AnswerData, Done, StoreIsSound, TokenScope, Verb};
+use regatta_api::verb::{
+    AnswerData, Done, OUTSIDE_AGENT_REGISTRATION, StoreIsSound, TokenScope, Verb,
+};
 use regatta_api::view::{
     AgentView, AgentWhyView, BudgetsView, ClaimCheckView, ClaimView, ClaimWaitView, ClaimsView,
     GrantedAttempt, GrantedClaim, InboxView, LandingView, MissionView, ProjectView, QueueView,
@@ -59,7 +61,9 @@ use regatta_core::ids::{
 use regatta_core::landing::LandingEnd;
 use regatta_core::limits::MachineLimits;
 use regatta_core::pattern::PathPattern;
+use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, PollRequest};
+use regatta_core::task::Task;
 use regatta_core::{bus, manifest, mission, name_generator, natural_sort, project, team};
 use regatta_engine::ports::git::{GitError, ProjectRepo};
 use regatta_engine::ports::store::{MessageFilter, StoreError, StoreHistory, TaskFilter};
@@ -173,9 +177,8 @@ async fn handle_inner(
     result
 }
 
-/// Registers an outside agent, which Regatta does not start itself. Operators and runners may call
-/// this, because such an agent is only a name with a limit of tasks. A runner (another machine)
-/// cannot register leads, because a lead has more rights than the runner's token.
+/// Registers an outside agent, which Regatta does not start itself. More tokens may do this than may
+/// call `agent.add`: see [`OUTSIDE_AGENT_REGISTRATION`].
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -189,24 +192,13 @@ pub(crate) async fn register_outside_agent(
     result
 }
 
-/// Checks that a caller may register an outside agent.
-pub(crate) fn require_may_register(principal: &Principal) -> Result<(), Problem> {
-    match principal.scope() {
-        TokenScope::Operator | TokenScope::Runner => Ok(()),
-        _ => require_permission(
-            principal,
-            Verb::find("agent.add").expect("it is in the table"),
-        ),
-    }
-}
-
 async fn register_inner(
     shared: &Arc<ServerState>,
     context: RequestContext,
     input: &[u8],
 ) -> Reply<AgentView> {
-    require_may_register(&context.principal)?;
-    let verb = Verb::find("agent.add").expect("it is in the table");
+    let verb = &OUTSIDE_AGENT_REGISTRATION;
+    require_permission(&context.principal, verb)?;
     let scope = context.principal.scope();
     let Call::AgentAdd(registration) = Call::parse(verb.name, input)? else {
         unreachable!("it was read as this verb")
@@ -224,11 +216,11 @@ async fn register_inner(
         && known_agent
             .as_ref()
             .is_none_or(|agent| agent.role != agent::Role::Lead);
-    if scope == TokenScope::Runner && becomes_lead {
+    if becomes_lead && !scope.can_appoint_leads() {
         return Err(Problem::new(
             403,
             "wrong_scope",
-            "a token with the scope runner cannot register an agent as a lead",
+            format!("a token with the scope {scope} cannot register an agent as a lead"),
             "ask a person with the scope operator to register the agent",
         ));
     }
@@ -363,7 +355,7 @@ impl VerbHandler<'_> {
 
     /// Builds the view of a task, including the time since the program of its attempt last wrote or
     /// received something.
-    fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
+    fn task_view_with_liveness(&self, board: &Board, task: &Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|id| {
             board
@@ -375,15 +367,20 @@ impl VerbHandler<'_> {
         TaskView::new(board, task, now).with_last_output(last_output_unix_ms)
     }
 
-    async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
-        let board = self.board();
+    /// Returns a task from the board, or from the store if the task has ended.
+    async fn find_task(&self, board: &Board, id: TaskId) -> Result<Arc<Task>, Problem> {
         if let Some(task) = board.tasks.get(&id) {
-            return Ok(self.task_view_with_liveness(&board, task));
+            return Ok(task.clone());
         }
         let stored = self.read_history(move |history| history.task(id)).await?;
-        let task = stored.ok_or_else(|| {
-            Problem::from(&regatta_core::refusal::Refusal::NoSuchTask { task: id })
-        })?;
+        stored
+            .map(Arc::new)
+            .ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))
+    }
+
+    async fn task_view(&self, id: TaskId) -> Result<TaskView, Problem> {
+        let board = self.board();
+        let task = self.find_task(&board, id).await?;
         Ok(self.task_view_with_liveness(&board, &task))
     }
 
@@ -392,9 +389,7 @@ impl VerbHandler<'_> {
         let board = self.board();
         match named {
             Some(name) if board.projects.contains_key(&name) => Ok(name),
-            Some(project) => Err(Problem::from(
-                &regatta_core::refusal::Refusal::NoSuchProject { project },
-            )),
+            Some(project) => Err(Problem::from(&Refusal::NoSuchProject { project })),
             None => match board.projects.len() {
                 1 => Ok(board.projects.keys().next().cloned().expect("there is one")),
                 0 => Err(Problem::new(
