@@ -19,6 +19,7 @@ mod conversation_requests;
 mod conversation_text;
 mod conversations;
 mod costs;
+mod dispatch;
 mod display;
 mod file_map;
 mod gates;
