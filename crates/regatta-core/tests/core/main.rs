@@ -13,6 +13,7 @@ mod world;
 mod answers;
 mod assignments;
 mod budgets;
+mod checked_work;
 mod claims;
 mod collision_forecast;
 mod conversation_requests;
