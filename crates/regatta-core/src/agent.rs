@@ -257,6 +257,12 @@ impl Agent {
     pub fn is_run_by_regatta(&self) -> bool {
         !matches!(self.runtime, Runtime::Outside)
     }
+
+    /// Returns whether the agent's program runs only on a runner that has the agent's labels, and
+    /// so not on the daemon's machine.
+    pub fn needs_runner(&self) -> bool {
+        !self.profile.labels.is_empty()
+    }
 }
 
 /// Environment variable that contains the path of a script file. A scripted agent (the built-in

@@ -8,10 +8,14 @@
 //! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
 //! state of the task itself (see [`task`]).
 
+mod checked_work; // the facts about finished work
+mod evidence; // the outcomes of the checks of an attempt's work
+mod next_check; // the next fact that is needed about finished work, or the verdict
 mod ports; // TCP ports for an attempt's program
 mod program_exit; // the end of an attempt's program
 mod program_report; // the reports of an attempt's running program
-mod verdict; // the verdict on an attempt's work
+mod verdict; // the consequences of the verdict on an attempt's work
+mod work_kind; // the kinds of work that are judged in different ways
 
 use std::sync::Arc;
 
@@ -31,6 +35,9 @@ use crate::refusal::Refusal;
 use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 
+pub use checked_work::{Capture, CheckedWork, RuleViolation};
+pub use evidence::{CheckEvidence, failed_check_reason, unrunnable_check_reason};
+pub use next_check::{CheckPlace, NextCheck, next_check, uncaptured_verdict};
 pub use ports::on_ports_taken;
 pub(crate) use ports::{assign_ports, lease_ports};
 pub use program_exit::{ProgramExit, SetupFault, on_program_exit};

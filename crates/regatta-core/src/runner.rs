@@ -352,12 +352,11 @@ pub(crate) fn full_reason(
 ) -> Option<String> {
     let Some(name) = runner else {
         return crate::schedule::machine_full_reason(board).or_else(|| {
-            let labels = &agent.profile.labels;
-            (!labels.is_empty()).then(|| {
+            agent.needs_runner().then(|| {
                 format!(
                     "{} runs only on a runner with {}",
                     agent.name,
-                    labels.join(", ")
+                    agent.profile.labels.join(", ")
                 )
             })
         });
@@ -382,8 +381,7 @@ pub(crate) fn full_reason(
 
 /// Returns a sentence if an agent needs labels and no connected runner has them; otherwise `None`.
 pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
-    let labels = &agent.profile.labels;
-    if labels.is_empty()
+    if !agent.needs_runner()
         || board
             .runners
             .values()
@@ -394,15 +392,15 @@ pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
     Some(format!(
         "{} needs a runner with the labels {}, and none is up: regatta runner --labels {}",
         agent.name,
-        labels.join(", "),
-        labels.join(",")
+        agent.profile.labels.join(", "),
+        agent.profile.labels.join(",")
     ))
 }
 
 /// Returns a sentence if an agent needs a runner and all runners that could run it were lost or
 /// have left; otherwise `None`. The result changes as soon as such a runner registers again.
 pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
-    if agent.profile.labels.is_empty() {
+    if !agent.needs_runner() {
         return None;
     }
     let runners = || {

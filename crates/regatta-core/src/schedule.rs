@@ -6,6 +6,7 @@
 //! Not here: the start of a task ([`crate::task`]), the six conditions that are checked before it
 //! ([`crate::start_gates`]), and the index of ready tasks ([`crate::board`]).
 
+mod dispatch; // the order of the daemon's own requests for work
 mod outlook; // counts of the open tasks of a mission
 mod reasons; // the reasons why one task waits
 mod wait; // the kinds of reasons for which a task waits
@@ -34,6 +35,8 @@ pub use wait::{WaitKind, WaitReason};
 pub use reasons::{resume_command, wait_reasons};
 
 pub use outlook::{MissionOutlook, outlook};
+
+pub use dispatch::{PollPlan, plan_polls};
 
 /// An agent's request for a task to work on; see [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -125,7 +128,7 @@ pub fn poll(
         .and_then(|id| board.tasks.get(&id))
         .is_some_and(|task| task.is_light());
     let is_full = match facts {
-        Some(_) if is_light && runner.is_none() => !agent.profile.labels.is_empty(),
+        Some(_) if is_light && runner.is_none() => agent.needs_runner(),
         None if is_light => false,
         Some(_) => runner::full_reason(board, runner, agent).is_some(),
         None => machine_full_reason(board).is_some(),

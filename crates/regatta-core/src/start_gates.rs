@@ -144,6 +144,23 @@ pub struct StartFacts {
     pub runner: Option<RunnerName>,
 }
 
+impl StartFacts {
+    /// Returns the facts for an attempt on a runner's machine, or on the daemon's machine if
+    /// `runner` is `None`. The memory and disk space were observed on the daemon's machine, so
+    /// they say nothing about a runner's machine.
+    pub fn at_place(self, runner: Option<&RunnerName>) -> StartFacts {
+        match runner {
+            None => self,
+            Some(name) => StartFacts {
+                memory_mb: None,
+                disk_mb: None,
+                base: self.base,
+                runner: Some(name.clone()),
+            },
+        }
+    }
+}
+
 /// The state of a project's trunk (main branch), as the engine found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -527,17 +527,8 @@ pub(crate) fn on_task_lost(
     reason: &str,
     now: Now,
 ) -> Result<(), Refusal> {
-    let (channel, reply_to) = match &task.purpose {
-        Purpose::Answer { channel, root } => (channel.clone(), *root),
-        Purpose::Triage { channel, message } => (channel.clone(), *message),
-        Purpose::Work { .. }
-        | Purpose::Explore { .. }
-        | Purpose::Review { .. }
-        | Purpose::Lead
-        | Purpose::Converse { .. }
-        | Purpose::Plan { .. }
-        | Purpose::Session(_)
-        | Purpose::MergeRemote { .. } => return Ok(()),
+    let Some((channel, reply_to)) = task.purpose.message() else {
+        return Ok(());
     };
     skip_turn(draft, task)?;
     let next_step = if draft
@@ -557,7 +548,7 @@ pub(crate) fn on_task_lost(
     let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
     bus::post_as_regatta(
         draft,
-        channel,
+        channel.clone(),
         text.chars().take(2_000).collect(),
         (labels, Some(reply_to)),
         now,

@@ -10,33 +10,15 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use regatta_core::attempt::WorkResult;
+use regatta_core::attempt::{CheckEvidence, WorkResult};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::scope_escape::ScopeFinding;
 use regatta_core::task::Task;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::Engine;
 use crate::ports::git::ProjectRepo;
-
-/// The outcome of one check (a test, a linter or a built-in rule) of an attempt's work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckEvidence {
-    /// The check's command line, or the name of a built-in check such as `files_exist`.
-    pub check: String,
-    pub passed: bool,
-    /// The way in which the check ended, in a few words such as "exited with 1".
-    #[serde(rename = "how")]
-    pub outcome: String,
-    /// The last part of the output that the check printed.
-    pub output: String,
-    /// The command that this machine lacks, if the check could not run because of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub missing_command: Option<String>,
-    #[serde(rename = "ms")]
-    pub duration_ms: u64,
-}
 
 /// Returns the name of the file in the workspace in which an agent may leave the result of its
 /// task. The name is the id that the plan gave to the task, if that id can be a file name, and
@@ -56,26 +38,6 @@ pub(crate) fn result_file_name(task: &Task) -> String {
         .cloned()
         .unwrap_or_else(|| task.id.to_string());
     format!("{name}.json")
-}
-
-/// Returns the path of `scope-escapes.jsonl`, the file that lists changes outside a task's file
-/// patterns. The file is beside the directory of results.
-pub(crate) fn escapes_file_path(project: &Project) -> String {
-    let results = project.settings.run.results.trim_end_matches('/');
-    match results.rsplit_once('/') {
-        Some((parent, _)) => format!("{parent}/scope-escapes.jsonl"),
-        None => "scope-escapes.jsonl".into(),
-    }
-}
-
-/// Returns whether a file of a workspace only carries a message to Regatta (a result or a scope
-/// escape), so that it is not part of the agent's work.
-pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
-    let results = project.settings.run.results.trim_end_matches('/');
-    path == escapes_file_path(project)
-        || path
-            .strip_prefix(results)
-            .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns the path at which to write a file for people: in the user's checkout if git ignores the
@@ -175,7 +137,9 @@ pub(crate) fn append_escape(
     unix_ms: u64,
 ) {
     let (task, attempt, worker) = reporter;
-    let Some(destination) = file_for_people(engine, project, &escapes_file_path(project)) else {
+    let Some(destination) =
+        file_for_people(engine, project, &project.settings.run.escapes_file_path())
+    else {
         return;
     };
     let line = EscapeLine {

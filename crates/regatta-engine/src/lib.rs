@@ -42,6 +42,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use regatta_core::attempt::CheckEvidence;
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, BoardInput, Command, Report, Request};
 use regatta_core::effect::EffectKey;
@@ -49,7 +50,7 @@ use regatta_core::event::Recorded;
 use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, TaskId};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-pub use artifacts::{CheckEvidence, prune_evidence};
+pub use artifacts::prune_evidence;
 pub use brief::{LEAD_TOOLS, WORKER_TOOLS};
 pub use dropped_work_gc::DROPPED_WORK_RETENTION;
 pub use local_site::LocalSite;

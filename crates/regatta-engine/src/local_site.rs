@@ -8,11 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use regatta_core::agent::SandboxLevel;
-use regatta_core::attempt::WorkResult;
+use regatta_core::attempt::{CheckEvidence, WorkResult};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
-use crate::artifacts::CheckEvidence;
 use crate::ports::agents::{
     AgentError, Agents, CheckCommand, DriverVerdict, Exit, ProcessState, ProgramLaunch,
     SessionSink, StartOutcome,
@@ -282,7 +281,7 @@ impl Site for LocalSite {
             .and_then(|parsed| reported_other_dir(&parsed.result, &dir));
         let mut escapes = Vec::new();
         for escape_file in [
-            dir.join(artifacts::escapes_file_path(project)),
+            dir.join(project.settings.run.escapes_file_path()),
             results.join("scope-escapes.jsonl"),
         ] {
             let is_plain_file = escape_file

@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use regatta_core::agent_protocol::AgentEvent;
+use regatta_core::attempt::CheckEvidence;
 use regatta_core::ids::{AttemptId, RunnerName};
 use regatta_core::refusal::Refusal;
 use regatta_core::runner;
@@ -23,7 +24,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::Engine;
-use crate::artifacts::CheckEvidence;
 use crate::perform::POLL_INTERVAL;
 use crate::ports::agents::{
     AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionInput, SessionSink,

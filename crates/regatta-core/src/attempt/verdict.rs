@@ -7,16 +7,18 @@ use serde::{Deserialize, Serialize};
 use crate::board::Draft;
 use crate::event::Event;
 use crate::ids::{AttemptId, CommitId, LandingId, Now};
-use crate::landing::guard::{self, SpecialFile};
+use crate::landing::guard::SpecialFile;
 use crate::landing::review;
 use crate::manifest_discovery;
 use crate::project::NotNeededPolicy;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 use crate::scope_escape::{self, EscapeSource, ScopeFinding};
-use crate::task::{self, Expects, NextAttempt, Purpose, Submission, Task};
+use crate::task::{self, Expects, NextAttempt, Submission, Task};
 use crate::{approval, conversation, lead, thread_answers};
 
+use super::checked_work::{effective_result, not_needed_reason};
+use super::work_kind::{AnswerKind, WorkKind};
 use super::{
     Attempt, AttemptCause, AttemptPhase, AttemptReported, FinishReport, end, first_few,
     requeue_after_failure, require_attempt, resume_point,
@@ -225,46 +227,21 @@ fn judge_passed_work(
 ) -> Result<Continuation, Refusal> {
     let result = recorded_result(draft, attempt.id);
     let result = result.as_ref();
-    match &task.purpose {
-        Purpose::Work { .. }
-        | Purpose::Plan { .. }
-        | Purpose::Session(_)
-        | Purpose::MergeRemote { .. } => {
-            if !work.submission.changed.is_empty() {
-                return submit_changes(draft, task, attempt, work.submission, now);
-            }
-            match task.expects() {
-                Expects::Report => judge_report(draft, task, attempt.id),
-                Expects::Changes => judge_unchanged(draft, task, attempt.id, &work.held_back),
-            }
+    match WorkKind::from_purpose(&task.purpose) {
+        WorkKind::Changes if !work.submission.changed.is_empty() => {
+            submit_changes(draft, task, attempt, work.submission, now)
         }
-        // The attempt only had to look around and report. Changes that it made are saved but never
-        // land.
-        Purpose::Explore { task: explored } => {
-            let outcome = manifest_discovery::finish(draft, task, *explored, result);
+        WorkKind::Changes => match task.expects() {
+            Expects::Report => judge_report(draft, task, attempt.id),
+            Expects::Changes => judge_unchanged(draft, task, attempt.id, &work.held_back),
+        },
+        WorkKind::Report => judge_report(draft, task, attempt.id),
+        // Changes that the attempt made are saved but never land.
+        WorkKind::Answer(answer) => {
+            let outcome = finish_answer(draft, task, answer, (attempt, result), now)?;
             judge_answer(draft, task, attempt.id, outcome)
         }
-        Purpose::Review {
-            task: reviewed,
-            commit,
-        } => {
-            let reviewed = (*reviewed, commit.as_ref());
-            let outcome = review::finish(draft, task, reviewed, (&attempt.agent, result), now)?;
-            judge_answer(draft, task, attempt.id, outcome)
-        }
-        Purpose::Answer { channel, root } => {
-            let thread = (channel, *root);
-            let outcome =
-                thread_answers::finish_answer(draft, task, thread, (attempt, result), now)?;
-            judge_answer(draft, task, attempt.id, outcome)
-        }
-        Purpose::Triage { channel, message } => {
-            let message = (channel, *message);
-            let outcome =
-                thread_answers::finish_triage(draft, task, message, (attempt, result), now)?;
-            judge_answer(draft, task, attempt.id, outcome)
-        }
-        Purpose::Lead => {
+        WorkKind::LeadTurn => {
             let detail = result.map(|result| result.detail.clone());
             let answer = detail
                 .filter(|detail| !detail.trim().is_empty())
@@ -274,7 +251,7 @@ fn judge_passed_work(
             lead::on_turn_finished(draft, task, attempt, (&answer, adopted))?;
             Ok(Continuation::Settled(None))
         }
-        Purpose::Converse { .. } => {
+        WorkKind::ConversationTurn => {
             let last_message = attempt
                 .session
                 .last_turn_end
@@ -297,7 +274,33 @@ fn judge_passed_work(
     }
 }
 
-/// Submits changed files to the landing queue, unless a rule forbids that they ever land.
+/// Hands the result of an attempt to the code that asked for it. The inner error says why the answer
+/// cannot be used.
+fn finish_answer(
+    draft: &mut Draft,
+    task: &Task,
+    answer: AnswerKind<'_>,
+    (attempt, result): (&Attempt, Option<&WorkResult>),
+    now: Now,
+) -> Result<Result<(), String>, Refusal> {
+    match answer {
+        AnswerKind::Manifest { explored } => {
+            Ok(manifest_discovery::finish(draft, task, explored, result))
+        }
+        AnswerKind::Review { reviewed, commit } => {
+            let by = (&attempt.agent, result);
+            review::finish(draft, task, (reviewed, commit), by, now)
+        }
+        AnswerKind::Thread { channel, root } => {
+            thread_answers::finish_answer(draft, task, (channel, root), (attempt, result), now)
+        }
+        AnswerKind::Triage { channel, message } => {
+            thread_answers::finish_triage(draft, task, (channel, message), (attempt, result), now)
+        }
+    }
+}
+
+/// Submits changed files to the landing queue, unless a file is outside the task's manifest.
 fn submit_changes(
     draft: &mut Draft,
     task: &Task,
@@ -312,9 +315,6 @@ fn submit_changes(
         .map(|project| project.settings.run.clone())
         .unwrap_or_default();
     let (_, outside) = scope_escape::split_by_manifest(task, &run, &submission.changed);
-    if let Some(reason) = guard::never_lands_reason(&submission.changed, &submission.special) {
-        return Ok(Continuation::TryAgain(AttemptCause::Invalid, reason));
-    }
     if !outside.is_empty() {
         let outside: Vec<&str> = outside.iter().map(String::as_str).collect();
         let reason = format!(
@@ -381,7 +381,8 @@ fn judge_unchanged(
             format!("the attempt changed only files outside its manifest: {names}"),
         ));
     }
-    let Some(why) = not_needed_reason(draft, id) else {
+    let result = recorded_result(draft, id);
+    let Some(why) = result.as_ref().and_then(not_needed_reason) else {
         return Ok(nothing_changed());
     };
     let policy = draft
@@ -492,31 +493,6 @@ pub(super) fn record_result(draft: &mut Draft, id: AttemptId, report: &FinishRep
     }));
 }
 
-/// Returns why the attempt reported that no change is needed, or `None` if it did not report that.
-fn not_needed_reason(draft: &Draft, id: AttemptId) -> Option<String> {
-    let result = draft.board().attempts.get(&id)?.result.as_ref()?;
-    let reason = if result.detail.trim().is_empty() {
-        "no reason was given"
-    } else {
-        result.detail.trim()
-    };
-    (result.status == ResultStatus::NotNeeded).then(|| reason.to_owned())
-}
-
-/// Returns `result`, the final result of the agent's program. If it says only "done" and the agent
-/// reported earlier that no change is needed, the status becomes "not needed". Any other final
-/// status is more specific and wins.
-fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
-    match not_needed_reason(draft, id) {
-        Some(reason) if result.status == ResultStatus::Done => WorkResult {
-            status: ResultStatus::NotNeeded,
-            detail: reason,
-            ..result
-        },
-        _ => result,
-    }
-}
-
 /// Records what the check of an attempt's work found: the worker's result, changes to files that
 /// the task may not change, and warnings.
 fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings, now: Now) {
@@ -528,8 +504,9 @@ fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings,
         checks: _,
         special: _,
     } = findings;
-    if let Some(result) = result {
-        let result = keep_not_needed_status(draft, attempt.id, result);
+    if let Some(last) = result {
+        let recorded = recorded_result(draft, attempt.id);
+        let result = effective_result(recorded.as_ref(), last);
         draft.record(Event::AttemptReported(AttemptReported {
             attempt: attempt.id,
             result,

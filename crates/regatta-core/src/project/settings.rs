@@ -397,6 +397,28 @@ impl Default for RunSettings {
     }
 }
 
+impl RunSettings {
+    /// Returns the path of `scope-escapes.jsonl`, the file that lists changes outside a task's file
+    /// patterns. The file is beside the directory of results.
+    pub fn escapes_file_path(&self) -> String {
+        let results = self.results.trim_end_matches('/');
+        match results.rsplit_once('/') {
+            Some((parent, _)) => format!("{parent}/scope-escapes.jsonl"),
+            None => "scope-escapes.jsonl".into(),
+        }
+    }
+
+    /// Returns whether a file of a workspace only carries a message to Regatta (a result or a scope
+    /// escape), so that it is not part of the agent's work.
+    pub fn is_protocol_path(&self, path: &str) -> bool {
+        let results = self.results.trim_end_matches('/');
+        path == self.escapes_file_path()
+            || path
+                .strip_prefix(results)
+                .is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
 /// A rule that a file, such as a lock file, is generated from other files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -122,6 +122,23 @@ impl Purpose {
         }
     }
 
+    /// Returns the message that a task with this purpose answers or triages, and its channel.
+    /// Returns `None` for the other purposes.
+    pub fn message(&self) -> Option<(&ChannelName, MessageId)> {
+        match self {
+            Purpose::Answer { channel, root } => Some((channel, *root)),
+            Purpose::Triage { channel, message } => Some((channel, *message)),
+            Purpose::Work { .. }
+            | Purpose::Explore { .. }
+            | Purpose::Review { .. }
+            | Purpose::Lead
+            | Purpose::Converse { .. }
+            | Purpose::Plan { .. }
+            | Purpose::Session(_)
+            | Purpose::MergeRemote { .. } => None,
+        }
+    }
+
     /// Returns whether a task with this purpose has a manifest (the files that it may change) and
     /// checks. The other purposes read files or answer people, and other rules apply to them.
     pub fn has_contract(&self) -> bool {
@@ -189,7 +206,7 @@ mod tests {
             (
                 Purpose::Triage {
                     channel,
-                    message: MessageId(1),
+                    message: MessageId(2),
                 },
                 Report,
                 false,
@@ -229,6 +246,15 @@ mod tests {
             assert_eq!(purpose.is_polled(), is_polled, "{purpose:?}");
             assert_eq!(purpose.is_light(), is_light, "{purpose:?}");
             assert_eq!(purpose.has_contract(), has_contract, "{purpose:?}");
+            let message = purpose
+                .message()
+                .map(|(channel, id)| (channel.as_str(), id));
+            let expected = match purpose {
+                Purpose::Answer { .. } => Some(("shop-dev", MessageId(1))),
+                Purpose::Triage { .. } => Some(("shop-dev", MessageId(2))),
+                _ => None,
+            };
+            assert_eq!(message, expected, "{purpose:?}");
         }
     }
 }

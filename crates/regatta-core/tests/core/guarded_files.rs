@@ -1,6 +1,8 @@
 //! Q13: guarded changes do not land without a person, however they enter the queue.
 
-use regatta_core::attempt::{AttemptCause, WorkFindings, WorkVerdict};
+use regatta_core::attempt::{
+    AttemptCause, Capture, CheckedWork, NextCheck, WorkVerdict, next_check,
+};
 use regatta_core::command::{Command, CommandOutcome, Report};
 use regatta_core::ids::TaskId;
 use regatta_core::landing::TrialOutcome;
@@ -9,7 +11,7 @@ use regatta_core::project::ReviewPolicy;
 use regatta_core::schedule::PollGrant;
 use regatta_core::task::TaskStatus;
 
-use crate::world::{World, agent, commit};
+use crate::world::{World, agent, commit, shop};
 
 fn special_file(path: &str, after: FileKind, target: Option<&str>) -> SpecialFile {
     SpecialFile {
@@ -21,20 +23,30 @@ fn special_file(path: &str, after: FileKind, target: Option<&str>) -> SpecialFil
     }
 }
 
-/// Ends an attempt that changed `path`. `file` describes a path that is not a plain file.
+/// Ends an attempt that changed `path` and has no checks. `file` describes a path that is not a
+/// plain file.
 fn submit(world: &mut World, grant: &PollGrant, path: &str, file: Option<SpecialFile>) {
     world.finish(grant);
-    let changed = vec![path.to_owned()];
-    let verdict = WorkVerdict::Passed {
-        commit: commit(0x50 + grant.attempt.0),
-        base: commit(4),
-        changed,
-    };
-    let findings = WorkFindings {
-        special: file.into_iter().collect(),
-        ..WorkFindings::default()
-    };
     let PollGrant { attempt, token, .. } = *grant;
+    let work = Capture {
+        commit: commit(0x50 + attempt.0),
+        base: commit(4),
+        changed: vec![path.to_owned()],
+    };
+    let checked = CheckedWork {
+        kept: Some(work.clone()),
+        conflicted: Some(vec![]),
+        work: Some(work.clone()),
+        special: Some(file.into_iter().collect()),
+        misnamed_tests: Some(vec![]),
+        evidence: Some(vec![]),
+        ..CheckedWork::new(attempt, work)
+    };
+    let (task, project) = (world.task(grant.task), &world.board.projects[&shop()]);
+    let NextCheck::Verdict(verdict) = next_check(task, project, &checked) else {
+        panic!("the facts about {path} give no verdict")
+    };
+    let findings = checked.findings(task, project);
     world.report(Report::WorkVerdict {
         attempt,
         token,

@@ -269,17 +269,10 @@ fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, Strin
         || bus::channel_of(&attempt.project),
         |lead| lead.channel.clone(),
     );
-    let message = match &task.purpose {
-        Purpose::Answer { root, .. } => Some(*root),
-        Purpose::Triage { message, .. } => Some(*message),
-        Purpose::Lead => lead.and_then(|lead| lead.message),
-        Purpose::Work { .. }
-        | Purpose::Explore { .. }
-        | Purpose::Review { .. }
-        | Purpose::Converse { .. }
-        | Purpose::Plan { .. }
-        | Purpose::Session(_)
-        | Purpose::MergeRemote { .. } => None,
+    let message = if task.purpose == Purpose::Lead {
+        lead.and_then(|lead| lead.message)
+    } else {
+        task.purpose.message().map(|(_, message)| message)
     };
     let mut variables = vec![
         ("REGATTA_CHANNEL", channel.to_string()),

@@ -5,14 +5,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::attempt::{Attempt, SetupFault};
+use regatta_core::attempt::{Attempt, CheckEvidence, SetupFault};
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::scope_escape::ScopeFinding;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-use crate::artifacts::CheckEvidence;
 use crate::ports::agents::{
     AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionSink, StartOutcome,
 };

@@ -11,13 +11,13 @@ use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::SandboxLevel;
+use regatta_core::attempt::{CheckEvidence, failed_check_reason, unrunnable_check_reason};
 use regatta_core::failure;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::shell_quote::quote;
 use regatta_core::task::Task;
 
-use crate::artifacts::CheckEvidence;
 use crate::ports::agents::{AgentError, Agents, CheckCommand, CheckResult, CommandSandbox, Exit};
 use crate::ports::git::{ProjectRepo, StorageGit};
 use crate::running_commands::CommandEntry;
@@ -118,7 +118,7 @@ pub(crate) fn first_failed_check(
     check_dir: &CheckDir,
 ) -> Result<Option<FailedCheck>, AgentError> {
     let evidence = run_checks(agents, task, project, check_dir)?;
-    if let Some(reason) = unrunnable_check(&evidence) {
+    if let Some(reason) = unrunnable_check_reason(&evidence) {
         return Err(AgentError {
             message: format!("{reason}."),
             hint: format!("Then land the work: regatta land {}", task.id),
@@ -126,29 +126,6 @@ pub(crate) fn first_failed_check(
     }
     let failed = evidence.iter().find(|check| !check.passed);
     Ok(failed.map(|failed| FailedCheck::from_output(&failed.outcome, &failed.output)))
-}
-
-/// Returns a line about the first failed check in `evidence`, or `None` if all passed.
-pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
-    let failed = evidence.iter().find(|check| !check.passed)?;
-    let summary = failure::summary(&failed.output);
-    Some(if summary.is_empty() {
-        failed.outcome.clone()
-    } else {
-        format!("{}: {summary}", failed.outcome)
-    })
-}
-
-/// Returns a sentence about the check that could not run because this machine lacks a command. The
-/// sentence ends with what a person can do. Returns `None` if there is no such check.
-pub(crate) fn unrunnable_check(evidence: &[CheckEvidence]) -> Option<String> {
-    let failed = evidence.iter().find(|check| !check.passed)?;
-    let name = failed.missing_command.as_ref()?;
-    Some(format!(
-        "this machine cannot run the command {name}, so the check {}: install {name} where the \
-         daemon's PATH has it, or set another check with regatta init --validate 'CMD'",
-        failed.outcome
-    ))
 }
 
 /// Returns the name of the command that this machine lacks, if the check could not run because of
@@ -191,7 +168,7 @@ pub(crate) fn run_checks(
             missing.map(|missing| format!("{missing} does not exist")),
         ));
     }
-    if !contract.content_check.is_empty() && failure_reason(&evidence).is_none() {
+    if !contract.content_check.is_empty() && failed_check_reason(&evidence).is_none() {
         let problem = contract.content_check.iter().find_map(|check| {
             let Some(path) = path_within(dir, &check.file) else {
                 return Some(format!("{} does not exist", check.file));
@@ -217,7 +194,7 @@ pub(crate) fn run_checks(
         .chain(&contract.tests)
         .chain(&project.validation)
     {
-        if failure_reason(&evidence).is_some() {
+        if failed_check_reason(&evidence).is_some() {
             break;
         }
         let began = Instant::now();

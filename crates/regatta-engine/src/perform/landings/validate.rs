@@ -8,12 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use regatta_core::agent::SandboxLevel;
+use regatta_core::attempt::CheckEvidence;
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_core::landing::speculation;
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
-use crate::artifacts::CheckEvidence;
 use crate::perform::AttemptContext;
 use crate::ports::agents::CheckCommand;
 use crate::ports::git::ProjectRepo;

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+pub use regatta_core::attempt::Capture;
 use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
 use regatta_core::project::{CheckoutPolicy, Project, WorkspaceSettings};
 
@@ -139,19 +140,6 @@ pub struct KeptWork {
     /// The commit with the most changes: everything that the attempt left, including changes
     /// outside the task's file patterns.
     pub whole: CommitId,
-}
-
-/// A commit of the files that an attempt left in its workspace. A ref of the vault (Regatta's own
-/// repository) keeps this commit.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Capture {
-    /// The commit with the workspace's files, whose parent is `base`.
-    pub commit: CommitId,
-    /// The commit of the trunk from which the attempt's work started.
-    pub base: CommitId,
-    /// The sorted paths whose content differs between `commit` and `base`, relative to the top of
-    /// the working tree and with `/` as separator.
-    pub changed: Vec<String>,
 }
 
 /// A commit of finished work that is to be merged, and the authorship for the commit that results.
