@@ -18,9 +18,7 @@ pub struct InboxView {
     /// `agent:NAME`, `bridge:SERVICE:AGENT`, or the id of a conversation that somebody wants to
     /// begin.
     pub id: String,
-    /// The kind of the item, one of: permission, question, review, task, landing, failed, stuck,
-    /// budget, credential, request.
-    pub kind: String,
+    pub kind: InboxKind,
     /// The task that the item is about; empty if the item is not about a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
@@ -105,7 +103,7 @@ impl InboxView {
         };
         InboxView {
             id: open_item.item.to_string(),
-            kind: open_item.kind.name().into(),
+            kind: open_item.kind,
             task: open_item.task,
             project: open_item.project,
             agent: open_item.agent,
@@ -128,8 +126,8 @@ impl InboxView {
     /// Returns whether work is blocked until somebody answers this item.
     pub fn is_blocking(&self) -> bool {
         matches!(
-            self.kind.as_str(),
-            "permission" | "question" | "review" | "task"
+            self.kind,
+            InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
         )
     }
 
@@ -456,9 +454,9 @@ mod tests {
                         .iter()
                         .map(|inbox_choice| inbox_choice.choice.as_str())
                         .collect::<Vec<_>>(),
-                    inbox.kind.as_str()
+                    inbox.kind
                 ),
-                (choices, kind.name())
+                (choices, kind)
             );
             for (nth, way) in inbox.ways.iter().enumerate() {
                 let mut input = way.input.clone();
@@ -568,7 +566,7 @@ mod tests {
                 InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
             );
             let is_blocking = InboxView {
-                kind: kind.name().into(),
+                kind,
                 ..first.clone()
             }
             .is_blocking();

@@ -6,7 +6,7 @@ use regatta_api::{Call, call, input};
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::ids::ApprovalId;
-use regatta_core::inbox::InboxItem;
+use regatta_core::inbox::{InboxItem, InboxKind};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -189,7 +189,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let found = all.data.iter().find(|inbox| inbox.id == item.to_string());
     if let InboxItem::Approval(id) = item {
         let text = found.map_or(text.clone(), |inbox| choice_or_text(inbox, &text));
-        let permission = found.is_some_and(|inbox| inbox.kind == "permission");
+        let permission = found.is_some_and(|inbox| inbox.kind == InboxKind::Permission);
         let said = match text.as_str() {
             "allow" if permission => RequestAnswer::Allow,
             "deny" if permission => {

@@ -19,6 +19,7 @@ use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, MissionId};
+use regatta_core::inbox::InboxKind;
 use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
 use regatta_core::plural;
@@ -352,7 +353,7 @@ impl PendingDecision {
                     .agent
                     .as_ref()
                     .map_or(String::new(), |agent| format!(" {agent}"));
-                let choices = if inbox.kind == "permission" {
+                let choices = if inbox.kind == InboxKind::Permission {
                     permission_choices()
                 } else {
                     numbered_choices(&inbox.choices)
@@ -377,7 +378,7 @@ impl PendingDecision {
     /// Returns the `regatta` command that makes this decision.
     fn command(&self) -> String {
         match self {
-            PendingDecision::Request(inbox) if inbox.kind == "permission" => {
+            PendingDecision::Request(inbox) if inbox.kind == InboxKind::Permission => {
                 format!("regatta allow {}", inbox.id)
             }
             PendingDecision::Request(inbox) => {
@@ -392,7 +393,7 @@ impl PendingDecision {
     /// first choice.
     fn input_error(&self, answer: &str) -> Option<String> {
         let choices: Vec<String> = match self {
-            PendingDecision::Request(item) if item.kind == "permission" => {
+            PendingDecision::Request(item) if item.kind == InboxKind::Permission => {
                 vec!["allow".into(), "deny".into()]
             }
             // A question without choices accepts any text, so no answer to it is an error.
@@ -425,9 +426,9 @@ impl PendingDecision {
                         "report this with the command you typed and the output of regatta version",
                     )
                 })?;
-                let answer = match (inbox.kind.as_str(), text) {
-                    ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
-                    ("permission", _) => RequestAnswer::Allow,
+                let answer = match (inbox.kind, text) {
+                    (InboxKind::Permission, "2" | "deny") => RequestAnswer::Deny { reason: None },
+                    (InboxKind::Permission, _) => RequestAnswer::Allow,
                     _ => {
                         let choice = text
                             .parse::<usize>()

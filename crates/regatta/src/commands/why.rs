@@ -4,6 +4,7 @@ use clap::Args;
 use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
 use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
+use regatta_core::inbox::InboxKind;
 use regatta_core::schedule::{self, WaitKind, WaitReason};
 use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::TaskStatus;
@@ -275,9 +276,12 @@ fn remedies(
             "see the whole output of the failed check",
         ));
     }
-    if let Some(request) =
-        request.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
-    {
+    if let Some(request) = request.filter(|inbox| {
+        matches!(
+            inbox.kind,
+            InboxKind::Permission | InboxKind::Question | InboxKind::Stuck
+        )
+    }) {
         let what = |step: &str| match step.split(' ').nth(1) {
             Some("allow") => "allow it once",
             Some("deny") => "refuse it",
@@ -285,7 +289,7 @@ fn remedies(
         };
         let steps = crate::commands::inbox::answer_commands(request, false).into_iter();
         remedies.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
-        if request.kind == "permission" {
+        if request.kind == InboxKind::Permission {
             remedies.insert(
                 1.min(remedies.len()),
                 (
