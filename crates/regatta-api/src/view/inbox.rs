@@ -76,18 +76,28 @@ impl InboxView {
     /// Returns all open inbox items, the longest waiting first and hidden items last. With
     /// `project`, returns only the items of that project and the items that concern all projects.
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
-        let all = inbox::open_items(board, now).into_iter();
-        // Items that belong to no project, such as an exhausted budget, are shown in every project.
-        let is_selected = |open_item: &OpenItem| {
-            open_item.project.is_none()
-                || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
-        };
-        all.filter(is_selected)
+        InboxView::selected(board, project, now)
             .map(|open_item| InboxView::new(board, open_item))
             .collect()
     }
 
-    fn new(board: &Board, open_item: OpenItem) -> InboxView {
+    /// Returns the items that [`InboxView::list`] shows, in the same order.
+    pub fn selected(
+        board: &Board,
+        project: Option<&ProjectName>,
+        now: Now,
+    ) -> impl Iterator<Item = OpenItem> {
+        let all = inbox::open_items(board, now).into_iter();
+        // Items that belong to no project, such as an exhausted budget, are shown in every project.
+        let is_selected = move |open_item: &OpenItem| {
+            open_item.project.is_none()
+                || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
+        };
+        all.filter(is_selected)
+    }
+
+    /// Builds the view of an item, with the choices that a person has.
+    pub fn new(board: &Board, open_item: OpenItem) -> InboxView {
         let ways = item_choices(board, &open_item);
         let choices = match open_item
             .request

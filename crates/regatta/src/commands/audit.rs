@@ -39,7 +39,7 @@ pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
     } = args;
     let reply: CallReply<Vec<AuditLineView>> = app.call(call::Audit(input::AuditQuery {
         after,
-        limit,
+        limit: Some(limit),
         by,
         verb,
         about,

@@ -216,7 +216,7 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
             let reply: CallReply<Vec<Firing>> = app.call(call::HookLog(input::HookLog {
                 hook: id,
                 before,
-                limit,
+                limit: Some(limit),
             }))?;
             app.output.print_answer("hook.log", &reply.data, &[], |_| {
                 reply.data.iter().map(firing_text).collect()

@@ -207,7 +207,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
                 until,
                 after,
                 before,
-                limit,
+                limit: Some(limit),
                 ..history_request(filter)
             };
             let reply: CallReply<Vec<MessageView>> = app.call(call::MsgHistory(request))?;
@@ -331,7 +331,7 @@ fn watch_messages(
         // first call is missed.
         None => {
             let newest = input::MsgHistory {
-                limit: 1,
+                limit: Some(1),
                 ..input::MsgHistory::default()
             };
             let reply: CallReply<Vec<MessageView>> = client.call(call::MsgHistory(newest))?;
