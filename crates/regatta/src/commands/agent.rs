@@ -9,7 +9,7 @@ use regatta_agents::program_discovery::{MachineFacts, SignIn};
 use regatta_agents::{presets, sign_in};
 use regatta_api::input::RuntimeName;
 use regatta_api::view::{AgentProblem, AgentView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::agent::{Profile, Role, Runtime, SandboxLevel, SecretSource};
 use regatta_core::ids::AgentName;
 
@@ -248,18 +248,13 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
                 })
         }
         AgentCommand::Show { name } => {
-            let reply: CallReply<AgentView> = app.call_as(&Call::Show(input::IdInput {
-                id: name.to_string(),
-            }))?;
-            app.output
-                .print_answer("agent.show", &reply.data, &[], |out| {
-                    let (problems, no_sign_in) =
-                        (draw_problems(&reply.data), sign_in_warning(&reply.data));
-                    draw_agents(out, std::slice::from_ref(&reply.data))
-                        + &draw_details(&reply.data)
-                        + &problems
-                        + &no_sign_in
-                })
+            let agent = app.client()?.show_agent(&name)?;
+            app.output.print_answer("agent.show", &agent, &[], |out| {
+                draw_agents(out, std::slice::from_ref(&agent))
+                    + &draw_details(&agent)
+                    + &draw_problems(&agent)
+                    + &sign_in_warning(&agent)
+            })
         }
         AgentCommand::Test { name } => crate::commands::agent::test::test_agent(app, &name),
         AgentCommand::Close { name, because } => {

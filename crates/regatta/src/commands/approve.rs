@@ -335,7 +335,7 @@ pub(crate) fn send_choice(
     }
     let body = serde_json::to_vec(&input).unwrap_or_default();
     let call = Call::parse(&choice.verb, &body).map_err(CommandError::from)?;
-    let reply: CallReply<serde_json::Value> = client.call_as(&call)?;
+    let reply = client.call_any(&call)?;
     let remaining = fetch_items(app, client)?
         .iter()
         .filter(|inbox| inbox.is_shown())

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
+use regatta_api::call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
 use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
-use regatta_api::{Call, call};
 use regatta_core::agent::Role;
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
@@ -417,7 +417,7 @@ impl PendingDecision {
     /// Sends the decision to the daemon: the choice with this number or text, or the first choice
     /// if `text` is empty.
     fn send_decision(&self, client: &Client, text: &str) -> Result<(), CommandError> {
-        let call = match self {
+        let result = match self {
             PendingDecision::Request(inbox) => {
                 let id = inbox.id.parse().map_err(|_| {
                     command_error(
@@ -444,25 +444,28 @@ impl PendingDecision {
                         }
                     }
                 };
-                Call::InboxAnswer(input::InboxAnswer {
-                    id,
-                    answer,
-                    reach: AnswerScope::Task,
-                    alike: false,
-                })
+                client
+                    .call(call::InboxAnswer(input::InboxAnswer {
+                        id,
+                        answer,
+                        reach: AnswerScope::Task,
+                        alike: false,
+                    }))
+                    .map(|_| ())
             }
             PendingDecision::Review(task) => {
                 let id = task.task.id.to_string();
-                Call::Land(input::LandInput {
-                    id,
-                    first: false,
-                    claim: None,
-                    token: None,
-                })
+                client
+                    .call(call::Land(input::LandInput {
+                        id,
+                        first: false,
+                        claim: None,
+                        token: None,
+                    }))
+                    .map(|_| ())
             }
         };
-        match client.call_as::<serde_json::Value>(&call) {
-            Ok(_) => Ok(()),
+        match result {
             // A person has meanwhile decided on the web page, so there is nothing left to do.
             Err(CommandError::Problem(problem))
                 if matches!(
@@ -472,7 +475,7 @@ impl PendingDecision {
             {
                 Ok(())
             }
-            Err(error) => Err(error),
+            other => other,
         }
     }
 }

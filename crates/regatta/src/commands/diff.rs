@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
 use regatta_core::plural;
@@ -45,12 +45,10 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
         id: args.id.clone(),
         since_review: args.since_review,
     }))?;
-    let task: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: reply.data.task.to_string(),
-    }))?;
-    let next = next_commands(&task.data);
+    let task = client.show_task(reply.data.task)?;
+    let next = next_commands(&task);
     if let Some(tool) = &args.tool {
-        let summary = open_in_tool(app, &client, &reply.data, &task.data, tool.as_deref())?;
+        let summary = open_in_tool(app, &client, &reply.data, &task, tool.as_deref())?;
         return app
             .output
             .print_answer("diff", &reply.data, &next, |_| format!("{summary}\n"));
@@ -66,7 +64,7 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
         } else {
             format_patch(out, &reply.data)
         };
-        format!("{body}{}", remarks(&reply.data, &task.data))
+        format!("{body}{}", remarks(&reply.data, &task))
     })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
 
@@ -85,13 +85,11 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
     };
     let client = app.client()?;
     if args.ready || args.validate.is_some() || args.exists.is_some() {
-        let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-            id: args.id.to_string(),
-        }))?;
-        edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
+        let now = client.show_task(args.id)?;
+        edit.backlog = (args.ready && now.task.status == TaskStatus::Backlog).then_some(false);
         // The daemon replaces all checks of a task at once, so send the old checks too, unless the
         // person has changed them.
-        let old = now.data.task.validation;
+        let old = now.task.validation;
         let new = Validation {
             tests: args.validate.unwrap_or_else(|| old.tests.clone()),
             files_exist: args.exists.unwrap_or_else(|| old.files_exist.clone()),

@@ -3,7 +3,7 @@
 
 use clap::Subcommand;
 use regatta_api::view::{MissionLineView, MissionView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, MessageId, TaskId};
 use regatta_core::mission::{MissionEndKind, MissionState};
 use regatta_core::plural;
@@ -132,12 +132,11 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
             print_mission(app, &reply.data)
         }
         MissionCommand::Pause { id } => {
-            let _done: CallReply<serde_json::Value> =
-                app.call_as(&Call::Stop(input::StopInput {
-                    id: Some(id.clone()),
-                    drain: true,
-                    again: false,
-                }))?;
+            app.call(call::Stop(input::StopInput {
+                id: Some(id.clone()),
+                drain: true,
+                again: false,
+            }))?;
             let next = [format!("regatta mission resume {id}")];
             app.output.print_answer(
                 "mission.pause",
@@ -147,8 +146,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
             )
         }
         MissionCommand::Resume { id } => {
-            let _done: CallReply<serde_json::Value> =
-                app.call_as(&Call::Resume(input::IdInput { id: id.clone() }))?;
+            app.call(call::Resume(input::IdInput { id: id.clone() }))?;
             let next = [format!("regatta mission show {id}")];
             app.output.print_answer(
                 "mission.resume",

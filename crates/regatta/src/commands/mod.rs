@@ -80,10 +80,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use regatta_api::input;
 use regatta_api::verb::TypedCall;
 use regatta_api::view::ProjectView;
-use regatta_api::{Call, call};
+use regatta_api::{call, input};
 use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::ProjectRepo;
 use serde::de::DeserializeOwned;
@@ -176,15 +175,6 @@ impl CommandContext {
         C::Output: DeserializeOwned,
     {
         self.client()?.call(call)
-    }
-
-    /// Sends one API call of a verb that has several kinds of answers. The caller names the type of
-    /// the answer.
-    pub(crate) fn call_as<T: DeserializeOwned>(
-        &self,
-        call: &Call,
-    ) -> Result<CallReply<T>, CommandError> {
-        self.client()?.call_as(call)
     }
 
     /// Returns the project that the command is about: the project of `--project`, or the project

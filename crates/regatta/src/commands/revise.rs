@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::{CallReply, Client};
@@ -132,9 +132,8 @@ fn warn_of_unchanged_files(
     if comments.is_empty() {
         return Ok(());
     }
-    let task: CallReply<TaskView> =
-        client.call_as(&Call::Show(input::IdInput { id: id.to_string() }))?;
-    let Some(work) = &task.data.task.submission else {
+    let task = client.show_task(id)?;
+    let Some(work) = &task.task.submission else {
         return Ok(());
     }; // the daemon refuses the request with a reason
     for comment_arg in comments

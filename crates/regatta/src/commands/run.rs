@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{MissionView, ProjectView, StatusView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::budget::{Ceiling, format_dollars};
 use regatta_core::ids::{AgentName, MissionId, ProjectName, TeamName};
 use regatta_core::pattern::PathPattern;
@@ -449,8 +449,7 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
                 )
             })?
     };
-    let resumed: CallReply<String> =
-        client.call_as(&Call::Resume(input::IdInput { id: id.to_string() }))?;
+    let resumed = client.call(call::Resume(input::IdInput { id: id.to_string() }))?;
     let reply: CallReply<MissionView> =
         client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = resumed.revision.min(reply.revision);

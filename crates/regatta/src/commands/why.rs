@@ -1,8 +1,8 @@
 //! The command `why`, which explains why a task or an agent waits, and which commands help.
 
 use clap::Args;
-use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
-use regatta_api::{Call, call, input};
+use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyAnswer};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::inbox::InboxKind;
 use regatta_core::schedule::{self, WaitKind, WaitReason};
@@ -10,9 +10,7 @@ use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::TaskStatus;
 use regatta_core::task_timeline::{Activity, TaskTimeline};
 
-use crate::client::CallReply;
 use crate::commands::CommandContext;
-use crate::commands::show::parse_data;
 use crate::commands::takeover::is_taken_over;
 use crate::output::{
     CommandResult, first_line, format_age, format_table, format_time_to_second, short_duration,
@@ -27,12 +25,10 @@ pub(crate) struct WhyArgs {
 
 /// Runs `regatta why`.
 pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
-    let reply: CallReply<serde_json::Value> =
-        app.call_as(&Call::Why(input::IdInput { id: id.into() }))?;
-    if reply.data.get("capacity").is_some() {
-        return print_agent_why(app, &parse_data(reply.data)?);
-    }
-    let why: WhyView = parse_data(reply.data)?;
+    let why = match app.call(call::Why(input::IdInput { id: id.into() }))?.data {
+        WhyAnswer::Agent(agent) => return print_agent_why(app, &agent),
+        WhyAnswer::Task(why) => *why,
+    };
     let inbox: Vec<InboxView> = app
         .call(call::InboxList(input::ProjectFilter { project: None }))?
         .data;

@@ -305,7 +305,7 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
         let call = serde_json::to_vec(&action.input)
             .map_err(|error| error.to_string())
             .and_then(|input| Call::parse(&action.verb, &input).map_err(|problem| problem.message));
-        match call.and_then(|call| running_daemon(client.call_while_up_as::<Value>(&call))) {
+        match call.and_then(|call| running_daemon(client.call_any_while_up(&call))) {
             Ok(_) => done += 1,
             Err(why) => problem = Some(why),
         }
