@@ -15,9 +15,26 @@ use regatta_core::ids::AgentName;
 
 use crate::client::CallReply;
 use crate::command_line::split_command_line;
-use crate::commands::CommandContext;
 use crate::commands::provider::provider;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "agent add",
+        &["regatta agent add claude-1 --preset claude --max-tasks 2"],
+    ),
+    ("agent list", &["regatta agent list"]),
+    ("agent show", &["regatta agent show claude-1"]),
+    ("agent test", &["regatta agent test claude-1"]),
+    (
+        "agent close",
+        &["regatta agent close claude-1 --because 'machine is rebooted'"],
+    ),
+    ("agent rm", &["regatta agent rm claude-1"]),
+    ("agent presets", &["regatta agent presets"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
@@ -51,6 +68,16 @@ pub(crate) enum AgentCommand {
     },
     /// List the agent programs that Regatta knows, and mark the programs that are installed
     Presets,
+}
+
+impl AgentCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
+        )
+    }
 }
 
 #[derive(Debug, Args)]

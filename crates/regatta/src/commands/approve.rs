@@ -9,9 +9,25 @@ use regatta_core::ids::ApprovalId;
 use regatta_core::inbox::{InboxItem, InboxKind};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
 use crate::commands::inbox::fetch_items;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, first_line, sanitize, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "answer",
+        &["regatta answer Q7 1", "regatta answer Q7 'use PostgreSQL'"],
+    ),
+    (
+        "allow",
+        &["regatta allow Q7", "regatta allow Q7 --for task"],
+    ),
+    (
+        "deny",
+        &["regatta deny Q7 --because 'no network in this task'"],
+    ),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {

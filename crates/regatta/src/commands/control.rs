@@ -7,8 +7,19 @@ use regatta_core::ids::TaskId;
 use regatta_core::schedule::WaitKind;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "pause",
+        &["regatta pause T7 --because 'wait for the new API'"],
+    ),
+    ("resume", &["regatta resume T7", "regatta resume claude-1"]),
+    ("retry", &["regatta retry T7"]),
+    ("tell", &["regatta tell T7 'use the helper in src/text.rs'"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {

@@ -33,9 +33,13 @@ use crate::output::{CommandError, CommandResult, command_error, format_table, sa
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
-use crate::commands::CommandContext;
 use crate::commands::down::stop_separate_daemon;
 use crate::commands::up::start_separate_daemon;
+use crate::commands::{CommandContext, CommandExamples};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("demo", &["regatta demo", "regatta demo --size 30 --serve"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {

@@ -12,11 +12,15 @@ use regatta_core::scope_escape;
 use regatta_engine::ports::git::{CommitGit, ProjectRepo};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_table, sanitize,
 };
 use crate::pager;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("diff", &["regatta diff T7", "regatta diff T7 --stat"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {

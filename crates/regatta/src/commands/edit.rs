@@ -7,9 +7,15 @@ use regatta_core::ids::TaskId;
 use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::task::{TaskTypeArg, parse_manifest, print_task};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "edit",
+    &["regatta edit T7 --files 'src/login/**,docs/login.md' --ready"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskEditArgs {

@@ -12,12 +12,19 @@ use regatta_api::{call, input};
 use regatta_core::inbox::{InboxItem, InboxKind};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, display_width, format_age, format_table_for,
     format_time_to_second, sanitize, window_width, wrap,
 };
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("inbox", &["regatta inbox", "regatta inbox --interactive"]),
+    ("inbox snooze", &["regatta inbox snooze Q7 2h"]),
+    ("inbox wake", &["regatta inbox wake Q7"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct InboxArgs {

@@ -11,11 +11,17 @@ use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
 use regatta_engine::ports::agents::{Agents, JournalStream, TranscriptLine};
 
 use crate::client::{Client, EventStreamItem};
-use crate::commands::CommandContext;
 use crate::commands::events::current_revision;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, sanitize, usage_error,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "logs",
+    &["regatta logs T7 --follow", "regatta logs T7 --check"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {

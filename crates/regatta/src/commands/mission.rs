@@ -9,10 +9,36 @@ use regatta_core::mission::{MissionEndKind, MissionState};
 use regatta_core::plural;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, first_line, format_table, sanitize, usage_error,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "mission start",
+        &["regatta mission start 'Add rate limiting to the API' --agent claude-1"],
+    ),
+    ("mission list", &["regatta mission list"]),
+    ("mission show", &["regatta mission show M3"]),
+    ("mission pause", &["regatta mission pause M3"]),
+    ("mission resume", &["regatta mission resume M3"]),
+    (
+        "mission cancel",
+        &["regatta mission cancel M3 --because 'replaced by M4'"],
+    ),
+    (
+        "mission handover",
+        &["regatta mission handover M3 --to codex-1"],
+    ),
+    ("mission adopt", &["regatta mission adopt T7 --mission M3"]),
+    (
+        "mission finish",
+        &["regatta mission finish 'rate limiting landed; docs are still open'"],
+    ),
+    ("mission route", &["regatta mission route B7"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MissionCommand {
@@ -80,6 +106,13 @@ pub(crate) enum MissionCommand {
         /// Message to handle, such as B7
         message: MessageId,
     },
+}
+
+impl MissionCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, MissionCommand::List | MissionCommand::Show { .. })
+    }
 }
 
 /// Runs `regatta mission`.

@@ -4,8 +4,11 @@ use clap::Args;
 use regatta_api::view::NameAnswer;
 use regatta_api::{call, input};
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("name", &["regatta name 3 --prefix shop-dev/"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {

@@ -8,8 +8,14 @@ use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "revise",
+    &["regatta revise T7 'handle the empty list' --comment 'src/a.rs:41:use a token bucket'"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct ReviseArgs {

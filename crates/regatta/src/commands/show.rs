@@ -10,10 +10,14 @@ use regatta_core::display::DisplayState;
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 
-use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::commands::why::{activity_label, format_short_duration};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, Output, first_line, format_age, format_table, sanitize};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("show", &["regatta show T7", "regatta show claude-1"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {

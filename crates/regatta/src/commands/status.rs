@@ -13,11 +13,15 @@ use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
 use crate::commands::task::task_rows;
-use crate::commands::{CommandContext, provider, starter_agents};
+use crate::commands::{CommandContext, CommandExamples, provider, starter_agents};
 use crate::output::{
     CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
     window_width,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("status", &["regatta status", "regatta status --json"])];
 
 /// The kind of directory in which `regatta` was started, if the directory belongs to no project of
 /// a running daemon.

@@ -9,8 +9,12 @@ use regatta_core::schedule;
 use regatta_core::task::TaskStatus;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("stop", &["regatta stop T7", "regatta stop M3 --drain"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {

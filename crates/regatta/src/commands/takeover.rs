@@ -10,8 +10,14 @@ use regatta_core::ids::TaskId;
 use regatta_core::task::TaskStatus;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "takeover",
+    &["regatta takeover T7", "regatta takeover T7 -- make test"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverArgs {

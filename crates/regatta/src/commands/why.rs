@@ -10,11 +10,15 @@ use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::TaskStatus;
 use regatta_core::task_timeline::{Activity, TaskTimeline};
 
-use crate::commands::CommandContext;
 use crate::commands::takeover::is_taken_over;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandResult, first_line, format_age, format_table, format_time_to_second, short_duration,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("why", &["regatta why T7", "regatta why claude-1"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {

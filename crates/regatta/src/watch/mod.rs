@@ -30,11 +30,14 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client::{CallReply, Client, EventStreamItem};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{self, CommandError, CommandResult, command_error};
 
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("watch", &["regatta watch"])];
 
 /// The minimum time between two drawings of the screen.
 const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
