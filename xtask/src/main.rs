@@ -45,6 +45,7 @@ cargo xtask bench runners       [--agents 500] [--runs 50000]
 cargo xtask bench polls         [--callers 64] [--steps 40]
 cargo xtask bench wake          [--samples 500] [--agents 500] [--binary PATH]
 cargo xtask bench bus           [--ops 1000000] [--samples 200] [--agents 50] [--steps 200]
+cargo xtask bench lists         [--runs 100000] [--rounds 5]
 cargo xtask bench readers       [--agents 1000] [--steps 2000] [--rounds 5]
 cargo xtask bench start         [--binary PATH] [--runs 5]
 cargo xtask bench landing       [--runs 12]
@@ -108,6 +109,7 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "runners"] => bench::http::runners::run(&args),
         ["bench", "polls"] => bench::http::polls::run(&args),
         ["bench", "bus"] => bench::http::bus::run(&args),
+        ["bench", "lists"] => bench::http::lists::run(&args),
         ["bench", "wake"] => bench::http::wake_latency::run(&args),
         ["bench", "readers"] => bench::http::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),

@@ -33,6 +33,9 @@ macro_rules! inputs {
 }
 pub(crate) use inputs;
 
+/// The number of entries that a caller gets who asks for neither a number of entries nor a page.
+pub const DEFAULT_LIST_LIMIT: usize = 50;
+
 inputs! {
     EmptyInput {}
     /// Names one thing by its id or name, as a person types it: `T21`, `A5`, `M3`, or an agent's
@@ -176,7 +179,9 @@ inputs! {
     /// the line with that number.
     AuditQuery {
         #[serde(default)] after: Option<u64>,
-        #[serde(default = "default_fifty")] limit: usize,
+        /// The largest number of lines. If omitted, 50, or all lines if the caller reads pages.
+        #[serde(default)]
+        limit: Option<usize>,
         /// List only writes that were made under the name of this person or agent, or with the
         /// access token that has this name.
         #[serde(default)]
@@ -589,7 +594,7 @@ fn default_five() -> u32 {
     5
 }
 fn default_fifty() -> usize {
-    50
+    DEFAULT_LIST_LIMIT
 }
 fn default_wait_ms() -> u64 {
     30_000

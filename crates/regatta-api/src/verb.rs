@@ -17,7 +17,7 @@ use regatta_core::policy::PolicyRule;
 use regatta_core::runner;
 use serde::{Deserialize, Serialize};
 
-use crate::pagination::{ListData as _, ListOrder, Paging};
+use crate::pagination::ListData as _;
 use crate::problem::Problem;
 use crate::{input, live_view, plan, team, view};
 
@@ -222,7 +222,8 @@ pub enum StoreIsSound {
 /// ```
 ///
 /// The method is the function of the server's handler that implements the verb. The brackets after
-/// the output mark a list and name the key by which callers page through it.
+/// the output mark a list and name the key by which callers page through it. The method of a list
+/// takes the input and a [`PageRequest`](crate::pagination::PageRequest).
 /// `if_match` marks a conditional verb and names the thing that must not have changed. A flag is a
 /// method of [`Verb`] that returns the marked verb.
 macro_rules! verbs {
@@ -266,14 +267,15 @@ macro_rules! verbs {
 
         /// Runs the method of `$handler` that implements the verb of `$call`, and returns its answer
         /// as [`AnswerData`]($crate::verb::AnswerData). The method must return the type in the table.
+        /// The method of a list verb also gets the page that the caller wants, and returns a
+        /// [`Page`]($crate::pagination::Page) of that type.
         #[macro_export]
         macro_rules! dispatch_call {
-            ($dollar handler:expr, $dollar call:expr) => {
+            ($dollar handler:expr, $dollar call:expr, $dollar paging:expr) => {
                 match $dollar call {
-                    $($crate::Call::$variant(input) => $dollar handler
-                        .$method(input)
-                        .await?
-                        .map(|data| $crate::verb::AnswerData::$variant(Box::new(data))),)*
+                    $($crate::Call::$variant(input) => $crate::run_method!(
+                        $dollar handler, $method, $variant, input, $dollar paging $(, $order)?
+                    ),)*
                 }
             };
         }
@@ -355,21 +357,14 @@ macro_rules! verbs {
                 match self { $(AnswerData::$variant(data) => serde_json::to_vec(data),)* }
             }
 
-            /// Cuts a list to the requested page. Returns the cursor of the next page, if there are
-            /// more entries. Refuses to cut an answer that is not a list.
-            pub fn cut_to_page(&mut self, paging: &Paging) -> Result<Option<String>, Problem> {
+            /// Returns the key of the last entry, if the data is a list that has entries.
+            pub(crate) fn last_key(&self) -> Option<String> {
                 match self {
-                    $($(AnswerData::$variant(data) => paging.cut(
-                        data.entries_mut(),
-                        ListOrder::$order,
-                        |$entry| $key.to_string(),
-                    ),)?)*
-                    _ => Err(Problem::new(
-                        400,
-                        "no_list",
-                        "the verb does not return a list, so its answer has no pages",
-                        "omit the parameters limit and after",
-                    )),
+                    $($(AnswerData::$variant(data) => data
+                        .entries()
+                        .last()
+                        .map(|$entry| $key.to_string()),)?)*
+                    _ => None,
                 }
             }
         }
@@ -383,6 +378,30 @@ macro_rules! is_given {
     };
     ($part:ident) => {
         true
+    };
+}
+
+/// Runs the method that implements one verb. Used by `dispatch_call`.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! run_method {
+    ($handler:expr, $method:ident, $variant:ident, $input:ident, $paging:expr) => {
+        $handler
+            .$method($input)
+            .await?
+            .map(|data| $crate::verb::AnswerData::$variant(Box::new(data)))
+    };
+    ($handler:expr, $method:ident, $variant:ident, $input:ident, $paging:expr, $order:ident) => {
+        $handler
+            .$method(
+                $input,
+                &$crate::pagination::PageRequest::new(
+                    $paging,
+                    $crate::pagination::ListOrder::$order,
+                ),
+            )
+            .await?
+            .into_answer($crate::verb::AnswerData::$variant)
     };
 }
 
@@ -588,7 +607,8 @@ verbs! {
         Operate, "Resumes a paused hook";
     "hook.rm" HookRm hook_rm(input::HookIdInput) -> Done,
         Admin, "Removes a hook";
-    "hook.log" HookLog hook_log(input::HookLog) -> Vec<Firing> [Custom, |firing| firing.id],
+    "hook.log" HookLog hook_log(input::HookLog) -> Vec<Firing>
+        [ByKeyDescending, |firing| firing.id],
         View, "Lists the firings of hooks, with their causes and results";
     "team.create" TeamCreate team_create(regatta_core::team::CreateTeam) -> team::TeamView,
         Admin, "Creates a team: a lead and its members";

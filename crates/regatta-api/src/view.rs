@@ -15,8 +15,6 @@ mod queue; // the landing queue and its batches
 mod replay; // replays of missions
 mod why; // why something waits, and its history
 
-use std::sync::Arc;
-
 use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
@@ -265,34 +263,41 @@ pub struct EscapeView {
 }
 
 impl EscapeView {
-    /// Returns all scope escapes of these tasks (changes outside the files that a task may change),
-    /// oldest first.
+    /// Builds the views of all scope escapes of these tasks (changes outside the files that a task
+    /// may change), oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
-        let task_with_alias = |id: &str| {
-            tasks
-                .iter()
-                .find(|task| task.alias.as_deref() == Some(id))
-                .map(|task| task.id)
-        };
-        let escapes_of = |task: &Task| -> Vec<EscapeView> {
-            let view = |(nth, escape): (usize, &ScopeEscape)| {
-                let id = scope_escape::escape_name(task.id, nth);
-                let follow_up = task_with_alias(&id);
-                let (project, subject) = (task.project.clone(), task.subject.clone());
-                EscapeView {
-                    id,
-                    task: task.id,
-                    project,
-                    subject,
-                    escape: escape.clone(),
-                    follow_up,
-                }
-            };
-            task.escapes.iter().enumerate().map(view).collect()
-        };
-        let mut all: Vec<EscapeView> = tasks.iter().flat_map(escapes_of).collect();
-        all.sort_by_key(|escape| escape.escape.unix_ms);
+        let escapes = EscapeView::positions(tasks).into_iter();
+        escapes
+            .map(|(task, nth)| EscapeView::new(task, nth, tasks))
+            .collect()
+    }
+
+    /// Returns all scope escapes of these tasks, oldest first, each as its task and its position
+    /// among the escapes of the task.
+    pub fn positions(tasks: &[Task]) -> Vec<(&Task, usize)> {
+        let mut all: Vec<(&Task, usize)> = tasks
+            .iter()
+            .flat_map(|task| (0..task.escapes.len()).map(move |nth| (task, nth)))
+            .collect();
+        all.sort_by_key(|(task, nth)| task.escapes[*nth].unix_ms);
         all
+    }
+
+    /// Builds the view of a task's scope escape. The follow-up task of the escape is one of `tasks`.
+    pub fn new(task: &Task, nth: usize, tasks: &[Task]) -> EscapeView {
+        let id = scope_escape::escape_name(task.id, nth);
+        let follow_up = tasks
+            .iter()
+            .find(|task| task.alias.as_deref() == Some(&id))
+            .map(|task| task.id);
+        EscapeView {
+            id,
+            task: task.id,
+            project: task.project.clone(),
+            subject: task.subject.clone(),
+            escape: task.escapes[nth].clone(),
+            follow_up,
+        }
     }
 }
 
@@ -359,12 +364,22 @@ pub struct AgentProblem {
 impl AgentView {
     /// Builds the views of all agents from the board (the current state of everything).
     pub fn list(board: &Board, now: Now) -> Vec<AgentView> {
+        AgentView::list_of(board, board.agents.keys(), now)
+    }
+
+    /// Builds the views of the registered agents with these names, in the order of the names.
+    pub fn list_of<'a>(
+        board: &Board,
+        names: impl IntoIterator<Item = &'a AgentName>,
+        now: Now,
+    ) -> Vec<AgentView> {
         let mut displays = display::agent_displays(board, now);
-        let view = |agent: &Arc<Agent>| {
-            let shown = displays.remove(&agent.name)?;
+        let view = |name: &AgentName| {
+            let shown = displays.remove(name)?;
+            let agent = board.agents.get(name)?;
             Some(AgentView::from_display(board, agent, shown, now))
         };
-        board.agents.values().filter_map(view).collect()
+        names.into_iter().filter_map(view).collect()
     }
 
     /// Builds the view of a registered agent from the board (the current state of everything).

@@ -32,8 +32,8 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_ROTATED_FILES: usize = 15;
 /// Maximum time from writing a line of the audit log until the line is synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of lines in one answer of the API verb `audit`.
-const MAX_PAGE_LINES: usize = 10_000;
+/// The largest number of lines that a caller who reads no pages can ask for.
+pub(crate) const MAX_LISTED_LINES: usize = 10_000;
 
 /// The file of the audit log, with the lines that are not written to it yet.
 pub(crate) struct AuditLog {
@@ -227,10 +227,13 @@ impl AuditLog {
         (self.lost_lines.load(Relaxed), did_fail)
     }
 
-    /// Returns the lines that a query asks for, in order: the newest lines, or the oldest lines
-    /// after the number `after`.
-    pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
-        let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
+    /// Returns at most `limit` of the lines that a query asks for, in order: the newest lines, or
+    /// the oldest lines after the number `after`. Ignores the limit in the query.
+    pub(crate) fn read(
+        &self,
+        ask: &input::AuditQuery,
+        limit: usize,
+    ) -> io::Result<Vec<AuditLineView>> {
         let matches = |audit_line: &AuditLineView| {
             ask.by
                 .as_ref()
@@ -246,6 +249,11 @@ impl AuditLog {
         };
         let mut lines = std::collections::VecDeque::new();
         for path in self.all_files() {
+            if let Some(after) = ask.after
+                && last_number(&path)? <= after
+            {
+                continue;
+            }
             let file = match File::open(&path) {
                 Ok(file) => file,
                 // There are not so many old files yet, or another thread has just renamed this
@@ -408,7 +416,7 @@ mod tests {
     fn audit_query() -> input::AuditQuery {
         input::AuditQuery {
             after: None,
-            limit: 50,
+            limit: None,
             by: None,
             verb: None,
             about: None,
@@ -427,7 +435,7 @@ mod tests {
         let reopened = open_small_log();
         (0..10).for_each(|_| reopened.append_now(audit_line("land")));
         let numbers: Vec<u64> = reopened
-            .read(&audit_query())
+            .read(&audit_query(), 50)
             .unwrap()
             .iter()
             .map(|audit_line| audit_line.n)
@@ -435,11 +443,13 @@ mod tests {
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
         assert!(rotated_path(&path, 1).exists(), "the file was rotated");
         let after = reopened
-            .read(&input::AuditQuery {
-                after: Some(12),
-                limit: 3,
-                ..audit_query()
-            })
+            .read(
+                &input::AuditQuery {
+                    after: Some(12),
+                    ..audit_query()
+                },
+                3,
+            )
             .unwrap();
         assert_eq!(
             after
@@ -449,11 +459,13 @@ mod tests {
             [13, 14, 15]
         );
         let landed = reopened
-            .read(&input::AuditQuery {
-                verb: Some("land".into()),
-                limit: 2,
-                ..audit_query()
-            })
+            .read(
+                &input::AuditQuery {
+                    verb: Some("land".into()),
+                    ..audit_query()
+                },
+                2,
+            )
             .unwrap();
         assert_eq!(
             landed
@@ -464,20 +476,18 @@ mod tests {
         );
         assert_eq!(
             reopened
-                .read(&input::AuditQuery {
-                    by: Some("eve".into()),
-                    ..audit_query()
-                })
+                .read(
+                    &input::AuditQuery {
+                        by: Some("eve".into()),
+                        ..audit_query()
+                    },
+                    50,
+                )
                 .unwrap(),
             vec![]
         );
         (0..200).for_each(|_| reopened.append_now(audit_line("task.add")));
-        let remaining = reopened
-            .read(&input::AuditQuery {
-                limit: 10_000,
-                ..audit_query()
-            })
-            .unwrap();
+        let remaining = reopened.read(&audit_query(), 10_000).unwrap();
         assert!(
             remaining.len() < 100 && remaining.last().unwrap().n == 220,
             "{}",
@@ -498,7 +508,7 @@ mod tests {
         std::fs::write(&path, [&whole[..], &whole[..whole.len() / 2]].concat()).unwrap();
         let log = AuditLog::open(dir.path()).unwrap();
         log.append_now(audit_line("land"));
-        let read = log.read(&audit_query()).unwrap();
+        let read = log.read(&audit_query(), 50).unwrap();
         assert_eq!(
             read.iter()
                 .map(|audit_line| (audit_line.n, audit_line.verb.as_str()))

@@ -553,16 +553,6 @@ fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// Returns the SQL condition that makes SQLite use the right index for a status. Open tasks and
-/// ended tasks have one index each.
-fn status_condition(status: TaskStatus) -> &'static str {
-    if status.is_live() {
-        "live = 1"
-    } else {
-        "live = 0"
-    }
-}
-
 /// Counts the tasks that meet the filter's conditions. Uses only an index where possible, because
 /// reading the tasks is slow.
 fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, StoreFault> {
@@ -580,13 +570,13 @@ fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, StoreFault> 
     if filter.statuses.is_empty() {
         return count(&sql, values);
     }
-    query_per_status(filter.statuses.iter().copied(), &sql, &values)
+    query_per_index(filter.statuses.iter().copied(), &sql, &values)
+        .into_iter()
         .map(|(sql, values)| count(&sql, values))
         .sum()
 }
 
-/// Reads the tasks of each status with a separate query, because each such query goes along an
-/// index and stops at the limit.
+/// Reads the tasks that meet the filter's conditions.
 fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFault> {
     let (sql, values) = task_conditions(filter);
     let mut statuses = filter.statuses.clone();
@@ -605,7 +595,7 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
         return read_where(&sql, values);
     }
     let mut tasks: Vec<Task> = Vec::new();
-    for (sql, values) in query_per_status(statuses, &sql, &values) {
+    for (sql, values) in query_per_index(statuses, &sql, &values) {
         tasks.extend(read_where(&sql, values)?);
     }
     tasks.sort_by_key(|task| task.id);
@@ -615,28 +605,35 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
     Ok(tasks)
 }
 
-/// Returns the SQL query for each of the statuses, with its values.
-fn query_per_status(
+/// Returns one SQL query for the open statuses and one for the ended statuses, each with its values.
+/// Open tasks and ended tasks have one index each, so each query goes along an index in the order
+/// of the ids and stops at the limit.
+fn query_per_index(
     statuses: impl IntoIterator<Item = TaskStatus>,
     sql: &str,
     values: &[Value],
-) -> impl Iterator<Item = (String, Vec<Value>)> {
+) -> Vec<(String, Vec<Value>)> {
     let statuses: BTreeSet<TaskStatus> = statuses.into_iter().collect();
-    statuses.into_iter().map(move |status| {
-        let values: Vec<Value> = values
-            .iter()
-            .cloned()
-            .chain([status.name().to_owned().into()])
-            .collect();
+    let (live, ended): (Vec<TaskStatus>, Vec<TaskStatus>) =
+        statuses.into_iter().partition(|status| status.is_live());
+    let query = |(condition, statuses): (&str, Vec<TaskStatus>)| {
+        let mut values = values.to_vec();
+        let mut places = Vec::new();
+        for status in statuses {
+            values.push(status.name().to_owned().into());
+            places.push(format!("?{}", values.len()));
+        }
+        let places = places.join(", ");
         (
-            format!(
-                "{} AND {sql} AND status = ?{}",
-                status_condition(status),
-                values.len()
-            ),
+            format!("{condition} AND {sql} AND status IN ({places})"),
             values,
         )
-    })
+    };
+    [("live = 1", live), ("live = 0", ended)]
+        .into_iter()
+        .filter(|(_, statuses)| !statuses.is_empty())
+        .map(query)
+        .collect()
 }
 
 fn read_all<T: DeserializeOwned>(

@@ -3,7 +3,7 @@
 //! The arguments of each command are declared in the command's own file in `commands`, next to the
 //! function that runs the command. The documentation comments are the help texts that people read
 //! with `--help`. Help texts are imperative and have no full stop. The examples below each help
-//! text are in `crate::examples`.
+//! text are in the command's own file, too.
 
 use std::path::PathBuf;
 
@@ -435,60 +435,24 @@ impl CliCommand {
             | CliCommand::Backup(_) => true,
             CliCommand::Queue(args) => args.command.is_none(),
             CliCommand::Undo(args) => args.id.is_none(),
-            CliCommand::Agent(command) => {
-                matches!(
-                    command,
-                    AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
-                )
-            }
-            CliCommand::Team(command) => {
-                matches!(
-                    command,
-                    TeamSubcommand::List { .. }
-                        | TeamSubcommand::Show { .. }
-                        | TeamSubcommand::Explain { .. }
-                )
-            }
-            CliCommand::Policy(command) => matches!(command, PolicyCommand::List),
-            CliCommand::Budget(command) => matches!(command, BudgetCommand::List),
-            CliCommand::Config(command) => matches!(command, ConfigCommand::Show { .. }),
-            CliCommand::Project(command) => matches!(command, ProjectCommand::List),
+            CliCommand::Agent(command) => command.is_read_only(),
+            CliCommand::Team(command) => command.is_read_only(),
+            CliCommand::Policy(command) => command.is_read_only(),
+            CliCommand::Budget(command) => command.is_read_only(),
+            CliCommand::Config(command) => command.is_read_only(),
+            CliCommand::Project(command) => command.is_read_only(),
+            CliCommand::Rule(command) => command.is_read_only(),
+            CliCommand::Task(command) => command.is_read_only(),
+            CliCommand::Claim(command) => command.is_read_only(),
+            CliCommand::Msg(command) => command.is_read_only(),
+            CliCommand::Hook(command) => command.is_read_only(),
+            CliCommand::Bridge(command) => command.is_read_only(),
+            CliCommand::Mission(command) => command.is_read_only(),
+            CliCommand::Token(command) => command.is_read_only(),
             CliCommand::Scope(args) => args
                 .command
                 .as_ref()
                 .is_none_or(|command| matches!(command, ScopeCommand::List)),
-            CliCommand::Rule(command) => {
-                matches!(command, RuleCommand::List | RuleCommand::Test { .. })
-            }
-            CliCommand::Task(command) => {
-                matches!(command, TaskCommand::List { .. } | TaskCommand::Show { .. })
-            }
-            CliCommand::Claim(command) => {
-                matches!(command, ClaimCommand::List | ClaimCommand::Check { .. })
-            }
-            CliCommand::Msg(command) => {
-                matches!(
-                    command,
-                    MsgCommand::History { .. }
-                        | MsgCommand::Watch { .. }
-                        | MsgCommand::Attachment { .. }
-                )
-            }
-            CliCommand::Hook(command) => {
-                matches!(command, HookCommand::List | HookCommand::Log { .. })
-            }
-            CliCommand::Bridge(command) => {
-                matches!(
-                    command,
-                    BridgeCommand::List
-                        | BridgeCommand::Conversations { .. }
-                        | BridgeCommand::Show { .. }
-                )
-            }
-            CliCommand::Mission(command) => {
-                matches!(command, MissionCommand::List | MissionCommand::Show { .. })
-            }
-            CliCommand::Token(command) => matches!(command, TokenCommand::List),
             _ => false,
         }
     }

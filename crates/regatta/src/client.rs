@@ -16,10 +16,13 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use regatta_api::verb::TypedCall;
-use regatta_api::view::{EventView, VerbAnswer};
-use regatta_api::{Call, Problem};
+use regatta_api::view::{AgentView, EventView, ShowAnswer, TaskView, VerbAnswer};
+use regatta_api::{Call, Problem, call, input};
+use regatta_core::attempt::Attempt;
+use regatta_core::ids::{AgentName, AttemptId, TaskId};
 use reqwest::{ClientBuilder, Method, Response, Url, redirect};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -320,16 +323,41 @@ impl Client {
     where
         C::Output: DeserializeOwned,
     {
-        self.call_as(&call.into_call())
+        parse_answer(&self.send_call(&call.into_call(), true)?)
     }
 
-    /// Performs a call like [`Client::call`], for verbs that have several kinds of answers, and for
-    /// callers that read the answer as a JSON value. The caller names the type of the answer.
-    pub(crate) fn call_as<T: DeserializeOwned>(
-        &self,
-        call: &Call,
-    ) -> Result<CallReply<T>, CommandError> {
+    /// Performs a call of a verb that is known only at run time, such as the verb of a choice in
+    /// the inbox.
+    pub(crate) fn call_any(&self, call: &Call) -> Result<CallReply<Value>, CommandError> {
         parse_answer(&self.send_call(call, true)?)
+    }
+
+    /// Returns a task as the verb `show` shows it.
+    pub(crate) fn show_task(&self, id: TaskId) -> Result<TaskView, CommandError> {
+        match self.show(id.to_string())? {
+            ShowAnswer::Task(task) => Ok(*task),
+            _ => Err(wrong_kind_error("task")),
+        }
+    }
+
+    /// Returns an attempt as the verb `show` shows it.
+    pub(crate) fn show_attempt(&self, id: AttemptId) -> Result<Attempt, CommandError> {
+        match self.show(id.to_string())? {
+            ShowAnswer::Attempt(attempt) => Ok(*attempt),
+            _ => Err(wrong_kind_error("attempt")),
+        }
+    }
+
+    /// Returns an agent as the verb `show` shows it.
+    pub(crate) fn show_agent(&self, name: &AgentName) -> Result<AgentView, CommandError> {
+        match self.show(name.to_string())? {
+            ShowAnswer::Agent(agent) => Ok(*agent),
+            _ => Err(wrong_kind_error("agent")),
+        }
+    }
+
+    fn show(&self, id: String) -> Result<ShowAnswer, CommandError> {
+        Ok(self.call(call::Show(input::IdInput { id }))?.data)
     }
 
     /// Performs a call without starting a daemon. Returns `None` if no daemon can be reached.
@@ -340,11 +368,18 @@ impl Client {
     where
         C::Output: DeserializeOwned,
     {
-        self.call_while_up_as(&call.into_call())
+        self.send_while_up(&call.into_call())
     }
 
-    /// Performs a call like [`Client::call_while_up`]. The caller names the type of the answer.
-    pub(crate) fn call_while_up_as<T: DeserializeOwned>(
+    /// Performs a call like [`Client::call_while_up`], of a verb that is known only at run time.
+    pub(crate) fn call_any_while_up(
+        &self,
+        call: &Call,
+    ) -> Result<Option<CallReply<Value>>, CommandError> {
+        self.send_while_up(call)
+    }
+
+    fn send_while_up<T: DeserializeOwned>(
         &self,
         call: &Call,
     ) -> Result<Option<CallReply<T>>, CommandError> {
@@ -512,6 +547,11 @@ fn parse_answer<T: DeserializeOwned>(text: &[u8]) -> Result<CallReply<T>, Comman
         revision: answer.revision,
         data: answer.data,
     })
+}
+
+fn wrong_kind_error(expected: &str) -> CommandError {
+    let error = format!("the daemon showed something else than the {expected}");
+    invalid_answer_error(&serde::de::Error::custom(error))
 }
 
 fn invalid_answer_error(error: &serde_json::Error) -> CommandError {

@@ -1,7 +1,7 @@
 //! Builds and parses the command line.
 //!
-//! `args` declares the commands and `examples` has their examples; this module combines both for
-//! the parser clap. For an unknown command, the module suggests the one command that the person
+//! `args` declares the commands and each command's file has its examples; this module combines both
+//! for the parser clap. For an unknown command, the module suggests the one command that the person
 //! probably meant. The module also splits a command line that is the value of a setting or an
 //! option into words, like a shell.
 
@@ -12,7 +12,7 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use regatta_core::spelling::nearest;
 
 use crate::args::Cli;
-use crate::examples::EXAMPLES;
+use crate::commands::EXAMPLES;
 use crate::output::{CommandError, usage_error};
 
 /// Commands that only Regatta itself runs, and that are left out of the help, the manual and the
@@ -153,7 +153,12 @@ fn with_examples(command: Command, path: &str) -> Command {
         };
         command = command.mut_subcommand(name, |inner| with_examples(inner, &below));
     }
-    match EXAMPLES.iter().find(|(of, _)| *of == path) {
+    match EXAMPLES
+        .iter()
+        .copied()
+        .flatten()
+        .find(|(of, _)| *of == path)
+    {
         Some((_, examples)) => {
             command.after_help(format!("Examples:\n  {}", examples.join("\n  ")))
         }
@@ -221,11 +226,11 @@ mod tests {
         collect_paths(&Cli::command(), "", &mut commands);
         for path in &commands {
             assert!(
-                EXAMPLES.iter().any(|(of, _)| of == path),
+                EXAMPLES.iter().copied().flatten().any(|(of, _)| of == path),
                 "regatta {path} --help has no example"
             );
         }
-        for (path, _) in EXAMPLES {
+        for (path, _) in EXAMPLES.iter().copied().flatten() {
             assert!(
                 commands.iter().any(|known| known == path),
                 "there is no command regatta {path}"
@@ -236,7 +241,7 @@ mod tests {
     /// Every example can be parsed, and is an example of the command that prints it.
     #[test]
     fn every_example_can_be_parsed() {
-        for (path, examples) in EXAMPLES {
+        for (path, examples) in EXAMPLES.iter().copied().flatten() {
             assert!(!examples.is_empty(), "{path}");
             for example in *examples {
                 let typed = example

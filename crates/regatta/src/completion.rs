@@ -8,10 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::{Arg, Command};
-use regatta_api::{Call, input, team};
-use serde_json::Value;
+use regatta_api::verb::TypedCall;
+use regatta_api::{call, input, team};
+use serde::de::DeserializeOwned;
 
-use crate::client::{CallReply, Client};
+use crate::client::Client;
 use crate::command_line::{self, INTERNAL_COMMANDS};
 use crate::output::first_line;
 
@@ -313,84 +314,87 @@ pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
 
 /// Asks the daemon for the ids of a kind. Returns an empty list if the daemon does not answer.
 fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
-    let all = |call: Call| -> Vec<Value> {
-        let reply: Result<CallReply<Value>, _> = client.call_as(&call);
-        // Most answers are lists. The answer about claims is an object whose field `held` is the
-        // list of claims.
-        let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
-        reply
-            .ok()
-            .and_then(|reply| rows(&reply.data))
-            .unwrap_or_default()
-    };
     let (empty, all_projects) = (input::EmptyInput {}, input::ProjectFilter { project: None });
-    let open = input::TaskList {
+    let open_tasks = call::TaskList(input::TaskList {
         project: None,
         mission: None,
         status: vec![],
         all: false,
         limit: 0,
-    };
-    let (found, keys, helps): (Vec<Value>, &[&str], &[&str]) = match kind {
-        IdKind::Tasks => (all(Call::TaskList(open)), &["id"], &["subject"]),
-        IdKind::Agents => (all(Call::AgentList(empty)), &["name"], &["state"]),
-        IdKind::Missions => (all(Call::MissionList(all_projects)), &["id"], &["title"]),
-        IdKind::Teams => (
-            all(Call::TeamList(team::TeamFilter { deleted: false })),
-            &["team"],
-            &["said"],
-        ),
-        IdKind::Projects => (all(Call::ProjectList(empty)), &["name"], &["path"]),
-        IdKind::Hooks => (all(Call::HookList(empty)), &["id"], &["says"]),
-        IdKind::Inbox => (all(Call::InboxList(all_projects)), &["id"], &["title"]),
-        IdKind::Claims => (all(Call::ClaimList(empty)), &["claim"], &["memo"]),
-        IdKind::Runners => (all(Call::RunnerList(empty)), &["name"], &["state"]),
-        IdKind::Conversations => (
-            all(Call::ConversationList(input::ConversationFilter {
-                project: None,
-                all: false,
-            })),
-            &["id"],
-            &["title"],
-        ),
-        IdKind::Rules => (all(Call::PolicyList(empty)), &["id"], &["says"]),
-        IdKind::Attempts => {
-            let tasks = all(Call::TaskList(open));
-            (
-                tasks
-                    .into_iter()
-                    .filter(|task| task["attempt"].is_string())
-                    .collect(),
-                &["attempt"],
-                &["subject"],
-            )
-        }
-    };
-    let text = |row: &Value, names: &[&str]| {
-        names
-            .iter()
-            .find_map(|name| text_field(row, name))
-            .unwrap_or_default()
-    };
-    let rows = found.iter().map(|row| Candidate {
-        word: text(row, keys),
-        help: first_line(&text(row, helps)),
     });
-    rows.filter(|candidate| !candidate.word.is_empty())
-        .collect()
+    let open_conversations = call::ConversationList(input::ConversationFilter {
+        project: None,
+        all: false,
+    });
+    match kind {
+        IdKind::Tasks => list_ids(client, open_tasks, |task| {
+            Some(id_candidate(task.task.id, &task.task.subject))
+        }),
+        IdKind::Attempts => list_ids(client, open_tasks, |task| {
+            Some(id_candidate(task.task.attempt?, &task.task.subject))
+        }),
+        IdKind::Agents => list_ids(client, call::AgentList(empty), |agent| {
+            Some(id_candidate(&agent.agent.name, &agent.state))
+        }),
+        IdKind::Missions => list_ids(client, call::MissionList(all_projects), |mission| {
+            Some(id_candidate(mission.id, &mission.title))
+        }),
+        IdKind::Teams => list_ids(
+            client,
+            call::TeamList(team::TeamFilter { deleted: false }),
+            |team| Some(id_candidate(&team.team, &team.headline)),
+        ),
+        IdKind::Projects => list_ids(client, call::ProjectList(empty), |project| {
+            Some(id_candidate(&project.name, &project.path))
+        }),
+        IdKind::Hooks => list_ids(client, call::HookList(empty), |hook| {
+            Some(id_candidate(hook.hook.id, ""))
+        }),
+        IdKind::Inbox => list_ids(client, call::InboxList(all_projects), |inbox| {
+            Some(id_candidate(&inbox.id, &inbox.subject))
+        }),
+        IdKind::Claims => {
+            let claims = client.call(call::ClaimList(empty));
+            let claims = claims.map(|reply| reply.data.held).unwrap_or_default();
+            let claims = claims.iter();
+            claims
+                .map(|claim| id_candidate(claim.claim, &claim.memo))
+                .collect()
+        }
+        IdKind::Runners => list_ids(client, call::RunnerList(empty), |runner| {
+            Some(id_candidate(
+                &runner.name,
+                &format!("{:?}", runner.state).to_lowercase(),
+            ))
+        }),
+        IdKind::Conversations => list_ids(client, open_conversations, |conversation| {
+            Some(id_candidate(conversation.id, &conversation.title))
+        }),
+        IdKind::Rules => list_ids(client, call::PolicyList(empty), |rule| {
+            Some(id_candidate(rule.id, &rule.describe()))
+        }),
+    }
 }
 
-/// Returns a text field of a row in an answer. Some rows contain the described thing in a nested
-/// object, so the function also searches for the field one level down.
-fn text_field(row: &Value, name: &str) -> Option<String> {
-    let direct = row[name].as_str().map(str::to_owned);
-    let nested = || {
-        row.as_object()?
-            .values()
-            .filter(|value| value.is_object())
-            .find_map(|value| value[name].as_str())
-    };
-    direct.or_else(|| nested().map(str::to_owned))
+/// Calls a list verb and returns the candidates of the entries. Returns an empty list if the daemon
+/// does not answer.
+fn list_ids<C: TypedCall<Output = Vec<T>>, T: DeserializeOwned>(
+    client: &Client,
+    call: C,
+    candidate_of: impl Fn(&T) -> Option<Candidate>,
+) -> Vec<Candidate> {
+    let entries = client
+        .call(call)
+        .map(|reply| reply.data)
+        .unwrap_or_default();
+    entries.iter().filter_map(candidate_of).collect()
+}
+
+fn id_candidate(id: impl ToString, help: &str) -> Candidate {
+    Candidate {
+        word: id.to_string(),
+        help: first_line(help),
+    }
 }
 
 /// Returns the completion script that calls `regatta complete`, for the shells that have one.

@@ -16,7 +16,6 @@ mod commands; // one file per command
 mod completion; // completion for shells, including ids
 mod composition; // the only module that names adapters
 mod daemon; // the daemon process
-mod examples; // the examples in the help
 mod interrupt; // Ctrl-C, pressed once or more often
 mod listen_address; // the addresses on which the daemon listens
 mod message_stream; // server-sent events of the daemon

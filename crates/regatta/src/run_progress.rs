@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use regatta_api::call;
 use regatta_api::input;
 use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
-use regatta_api::{Call, call};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::task::TaskStatus;
@@ -151,12 +151,11 @@ fn on_detached(
         return Ok(());
     }
     let stop = |drain: bool| -> Result<(), CommandError> {
-        let _stopped: CallReply<serde_json::Value> =
-            client.call_as(&Call::Stop(input::StopInput {
-                id: Some(id.to_string()),
-                drain,
-                again: false,
-            }))?;
+        client.call(call::Stop(input::StopInput {
+            id: Some(id.to_string()),
+            drain,
+            again: false,
+        }))?;
         let result = if drain {
             "draining: nothing new starts"
         } else {
@@ -397,9 +396,7 @@ pub(crate) fn wait_until_landed(
     let start = Instant::now();
     let mut result = None;
     client.stream_events(after.saturating_sub(1), true, |_| {
-        let task: TaskView = client
-            .call_as(&Call::Show(input::IdInput { id: id.to_string() }))?
-            .data;
+        let task = client.show_task(id)?;
         let is_held = task.waits.first().is_some_and(|wait_reason| {
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy
         });

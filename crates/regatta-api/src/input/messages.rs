@@ -8,7 +8,7 @@ use regatta_core::ids::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{default_fifty, default_wait_ms, inputs};
+use super::{default_wait_ms, inputs};
 
 inputs! {
     MsgSend {
@@ -52,7 +52,10 @@ inputs! {
         #[serde(default)] until: Option<u64>,
         #[serde(default)] after: Option<MessageId>,
         #[serde(default)] before: Option<MessageId>,
-        #[serde(default = "default_fifty")] limit: usize,
+        /// The largest number of messages. If omitted, 50, or all messages if the caller reads
+        /// pages.
+        #[serde(default)]
+        limit: Option<usize>,
     }
     #[derive(Default)]
     MsgWait {
@@ -145,6 +148,8 @@ inputs! {
     HookLog {
         #[serde(default)] hook: Option<HookId>,
         #[serde(default)] before: Option<FiringId>,
-        #[serde(default = "default_fifty")] limit: usize,
+        /// The largest number of firings. If omitted, 50, or all firings if the caller reads pages.
+        #[serde(default)]
+        limit: Option<usize>,
     }
 }

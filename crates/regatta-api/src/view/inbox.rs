@@ -18,9 +18,7 @@ pub struct InboxView {
     /// `agent:NAME`, `bridge:SERVICE:AGENT`, or the id of a conversation that somebody wants to
     /// begin.
     pub id: String,
-    /// The kind of the item, one of: permission, question, review, task, landing, failed, stuck,
-    /// budget, credential, request.
-    pub kind: String,
+    pub kind: InboxKind,
     /// The task that the item is about; empty if the item is not about a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
@@ -78,18 +76,28 @@ impl InboxView {
     /// Returns all open inbox items, the longest waiting first and hidden items last. With
     /// `project`, returns only the items of that project and the items that concern all projects.
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
-        let all = inbox::open_items(board, now).into_iter();
-        // Items that belong to no project, such as an exhausted budget, are shown in every project.
-        let is_selected = |open_item: &OpenItem| {
-            open_item.project.is_none()
-                || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
-        };
-        all.filter(is_selected)
+        InboxView::selected(board, project, now)
             .map(|open_item| InboxView::new(board, open_item))
             .collect()
     }
 
-    fn new(board: &Board, open_item: OpenItem) -> InboxView {
+    /// Returns the items that [`InboxView::list`] shows, in the same order.
+    pub fn selected(
+        board: &Board,
+        project: Option<&ProjectName>,
+        now: Now,
+    ) -> impl Iterator<Item = OpenItem> {
+        let all = inbox::open_items(board, now).into_iter();
+        // Items that belong to no project, such as an exhausted budget, are shown in every project.
+        let is_selected = move |open_item: &OpenItem| {
+            open_item.project.is_none()
+                || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
+        };
+        all.filter(is_selected)
+    }
+
+    /// Builds the view of an item, with the choices that a person has.
+    pub fn new(board: &Board, open_item: OpenItem) -> InboxView {
         let ways = item_choices(board, &open_item);
         let choices = match open_item
             .request
@@ -105,7 +113,7 @@ impl InboxView {
         };
         InboxView {
             id: open_item.item.to_string(),
-            kind: open_item.kind.name().into(),
+            kind: open_item.kind,
             task: open_item.task,
             project: open_item.project,
             agent: open_item.agent,
@@ -128,8 +136,8 @@ impl InboxView {
     /// Returns whether work is blocked until somebody answers this item.
     pub fn is_blocking(&self) -> bool {
         matches!(
-            self.kind.as_str(),
-            "permission" | "question" | "review" | "task"
+            self.kind,
+            InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
         )
     }
 
@@ -456,9 +464,9 @@ mod tests {
                         .iter()
                         .map(|inbox_choice| inbox_choice.choice.as_str())
                         .collect::<Vec<_>>(),
-                    inbox.kind.as_str()
+                    inbox.kind
                 ),
-                (choices, kind.name())
+                (choices, kind)
             );
             for (nth, way) in inbox.ways.iter().enumerate() {
                 let mut input = way.input.clone();
@@ -568,7 +576,7 @@ mod tests {
                 InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
             );
             let is_blocking = InboxView {
-                kind: kind.name().into(),
+                kind,
                 ..first.clone()
             }
             .is_blocking();

@@ -2,6 +2,10 @@
 //! setting that needs a person. Not here: hiding an item for some time (see
 //! [`snooze`](super::snooze)).
 
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
 use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
 use crate::attempt::Attempt;
@@ -18,7 +22,9 @@ use crate::task::{Task, TaskStatus};
 use super::{InboxItem, Snooze};
 
 /// The kind of help that an inbox item needs from a person.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum InboxKind {
     /// An agent asks for permission to do something.
     Permission,
@@ -76,6 +82,12 @@ impl InboxKind {
             InboxKind::Setup => "setup",
             InboxKind::Request => "request",
         }
+    }
+}
+
+impl fmt::Display for InboxKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

@@ -8,6 +8,7 @@ use regatta_core::board::Board;
 use regatta_core::conversation::Conversation;
 use regatta_core::display::{self, TaskAction};
 use regatta_core::ids::{AgentName, TaskId, TeamName};
+use regatta_core::inbox::InboxKind;
 use regatta_core::landing::Landing;
 use regatta_core::launch::MemberActivity;
 use regatta_core::plan_request;
@@ -81,7 +82,7 @@ pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
     let mut all = answer_actions(inbox);
     // An item of the kind `request` asks for access for an unknown machine or person. Such an item
     // cannot be postponed, because no work waits for the answer.
-    if inbox.kind != "request" {
+    if inbox.kind != InboxKind::Request {
         all.push(later);
     }
     all
@@ -580,7 +581,7 @@ mod tests {
             ask["id"] = json!("1");
             InboxView {
                 id: "Q7".into(),
-                kind: "permission".into(),
+                kind: InboxKind::Permission,
                 task: "T3".parse().ok(),
                 project: regatta_core::ids::ProjectName::new("shop").ok(),
                 agent: None,
@@ -625,7 +626,7 @@ mod tests {
             drop,
         ];
         let review = InboxView {
-            kind: "review".into(),
+            kind: InboxKind::Review,
             ask: None,
             ways,
             ..item.clone()

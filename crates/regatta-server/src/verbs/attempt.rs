@@ -8,8 +8,10 @@ use regatta_core::agent_protocol::{
     AgentRequest, PermissionOption, PermissionOptionKind, RequestContent, ToolCall, ToolKind,
     ToolStatus,
 };
+use regatta_core::attempt::Attempt;
 use regatta_core::ids::ApprovalId;
 use regatta_core::refusal::Refusal;
+use regatta_core::task::Task;
 
 use super::*;
 
@@ -20,11 +22,31 @@ const MAX_RECENT_LANDINGS: usize = 10;
 /// Counter that makes the ids of requests to people unique even within the same millisecond.
 static REQUEST_COUNTER: AtomicU64 = AtomicU64::new(0);
 
+/// Returns the other running attempts in the project of an attempt, with their tasks.
+fn siblings_of<'a>(
+    board: &'a Board,
+    attempt: &'a Attempt,
+) -> impl Iterator<Item = (&'a Attempt, &'a Task)> {
+    let others = board
+        .attempts
+        .values()
+        .filter(|other| other.project == attempt.project && other.id != attempt.id);
+    others.filter_map(|other| Some((&**other, &**board.tasks.get(&other.task)?)))
+}
+
+fn sibling_view((attempt, task): (&Attempt, &Task)) -> SiblingAttemptView {
+    SiblingAttemptView {
+        agent: attempt.agent.clone(),
+        attempt: attempt.id,
+        task: task.id,
+        subject: task.subject.clone(),
+        files: task.files.clone(),
+        progress: task.progress.clone(),
+    }
+}
+
 impl VerbHandler<'_> {
-    fn require_live_attempt(
-        &self,
-        id: AttemptId,
-    ) -> Result<Arc<regatta_core::attempt::Attempt>, Problem> {
+    fn require_live_attempt(&self, id: AttemptId) -> Result<Arc<Attempt>, Problem> {
         self.board().attempts.get(&id).cloned().ok_or_else(|| {
             Problem::new(
                 404,
@@ -228,31 +250,16 @@ impl VerbHandler<'_> {
     pub(super) async fn siblings(
         &self,
         input: input::AttemptIdInput,
-    ) -> Reply<Vec<SiblingAttemptView>> {
+        page: &PageRequest,
+    ) -> PageReply<Vec<SiblingAttemptView>> {
         let attempt = self.require_live_attempt(input.attempt)?;
-        reply(self.board().revision, self.siblings_of(&attempt))
-    }
-
-    /// Returns the other running attempts in the same project, with the files that each may change.
-    fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingAttemptView> {
         let board = self.board();
-        let others = board
-            .attempts
-            .values()
-            .filter(|other| other.project == attempt.project && other.id != attempt.id);
-        others
-            .filter_map(|attempt| {
-                let task = board.tasks.get(&attempt.task)?;
-                Some(SiblingAttemptView {
-                    agent: attempt.agent.clone(),
-                    attempt: attempt.id,
-                    task: task.id,
-                    subject: task.subject.clone(),
-                    files: task.files.clone(),
-                    progress: task.progress.clone(),
-                })
-            })
-            .collect()
+        let siblings = page.select(
+            siblings_of(&board, &attempt),
+            |(sibling, _)| sibling.id.to_string(),
+            sibling_view,
+        )?;
+        reply(board.revision, siblings)
     }
 
     /// Returns the briefing of an attempt, which is everything that its agent should know before it
@@ -306,7 +313,7 @@ impl VerbHandler<'_> {
             open: mission_tasks
                 .map(|task| brief_view(&TaskView::new(&board, task, now)))
                 .collect(),
-            siblings: self.siblings_of(&attempt),
+            siblings: siblings_of(&board, &attempt).map(sibling_view).collect(),
             landed: landed_tasks
                 .iter()
                 .map(|(task, landing)| LandingView::from_ended(landing, task.as_ref()))

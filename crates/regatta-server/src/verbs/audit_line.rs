@@ -105,9 +105,19 @@ pub(crate) fn audit_other_write(
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn audit(&self, input: input::AuditQuery) -> Reply<Vec<AuditLineView>> {
+    pub(super) async fn audit(
+        &self,
+        input: input::AuditQuery,
+        page: &PageRequest,
+    ) -> PageReply<Vec<AuditLineView>> {
+        let mut query = input;
+        let limit = page.list_limit(query.limit, audit::MAX_LISTED_LINES);
+        if limit.is_none() {
+            query.after = query.after.max(page.after_id()?).or(Some(0));
+        }
+        let limit = limit.unwrap_or(page.read_limit());
         let shared = self.shared.clone();
-        let found = run_blocking(move || shared.audit.read(&input)).await?;
+        let found = run_blocking(move || shared.audit.read(&query, limit)).await?;
         let lines = found.map_err(|error| {
             Problem::new(
                 507,
@@ -116,6 +126,7 @@ impl VerbHandler<'_> {
                 "check the data directory: regatta doctor",
             )
         })?;
+        let lines = page.select(lines, |line| line.n.to_string(), |line| line)?;
         reply(self.board().revision, lines)
     }
 }

@@ -4,6 +4,8 @@
 //! The server reaches the bridges only through [`BridgeControl`](crate::BridgeControl).
 //! Conversations are read from the board (the daemon's state in memory).
 
+use std::cmp::Reverse;
+
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_core::conversation::Conversation;
 use regatta_core::ids::ConversationId;
@@ -11,8 +13,17 @@ use regatta_core::ids::ConversationId;
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn bridge_list(&self, _: input::EmptyInput) -> Reply<Vec<BridgeView>> {
-        reply(self.board().revision, self.bridges())
+    pub(super) async fn bridge_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<BridgeView>> {
+        let bridges = page.select(
+            self.bridges(),
+            |bridge| bridge.name.clone(),
+            |bridge| bridge,
+        )?;
+        reply(self.board().revision, bridges)
     }
 
     fn bridges(&self) -> Vec<BridgeView> {
@@ -39,28 +50,31 @@ impl VerbHandler<'_> {
     pub(super) async fn conversation_list(
         &self,
         input: input::ConversationFilter,
-    ) -> Reply<Vec<ConversationLineView>> {
+        page: &PageRequest,
+    ) -> PageReply<Vec<ConversationLineView>> {
         self.require_project(input.project.as_ref())?;
-        let mut lines: Vec<ConversationLineView> = if input.all {
+        let board = self.board();
+        let mut conversations: Vec<Arc<Conversation>> = if input.all {
             let all = self
-                .read_history(|history| history.conversations(1_000))
+                .read_history(|history| history.conversations(usize::MAX))
                 .await?;
-            all.iter().map(ConversationLineView::new).collect()
+            all.into_iter().map(Arc::new).collect()
         } else {
-            self.board()
-                .conversations
-                .values()
-                .map(|conversation| ConversationLineView::new(conversation))
-                .collect()
+            board.conversations.values().cloned().collect()
         };
-        lines.retain(|line| {
+        conversations.retain(|conversation| {
             input
                 .project
                 .as_ref()
-                .is_none_or(|only| *only == line.project)
+                .is_none_or(|only| *only == conversation.project)
         });
-        lines.sort_by_key(|line| std::cmp::Reverse(line.updated_wall));
-        reply(self.board().revision, lines)
+        conversations.sort_by_key(|conversation| Reverse(conversation.updated_unix_ms));
+        let lines = page.select(
+            conversations,
+            |conversation| conversation.id.to_string(),
+            |conversation| ConversationLineView::new(&conversation),
+        )?;
+        reply(board.revision, lines)
     }
 
     pub(super) async fn conversation_show(

@@ -8,6 +8,7 @@
 use regatta_api::view::WorkClaimView;
 
 use regatta_core::claim;
+use regatta_core::ids::ClaimId;
 
 use super::*;
 
@@ -77,14 +78,16 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn claim_list(&self, _: input::EmptyInput) -> Reply<ClaimsView> {
+    pub(super) async fn claim_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<ClaimsView> {
         let (board, now) = (self.board(), self.engine().now());
-        let view = ClaimsView {
-            held: board
-                .claims
-                .values()
-                .map(|claim| ClaimView::new(&board, claim, now))
-                .collect(),
+        let claims = board.claims.range(page.id_range::<ClaimId>()?);
+        let held = page.first_of(claims, |(_, claim)| ClaimView::new(&board, claim, now));
+        let view = held.map(|held| ClaimsView {
+            held,
             by_work: claim::held_by_work(&board)
                 .filter(|(_, uris)| !uris.is_empty())
                 .map(|(owner, uris)| WorkClaimView { owner, uris })
@@ -94,7 +97,7 @@ impl VerbHandler<'_> {
                 .values()
                 .map(|claim_wait| ClaimWaitView::new(claim_wait, now))
                 .collect(),
-        };
+        });
         reply(board.revision, view)
     }
 

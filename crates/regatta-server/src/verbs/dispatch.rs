@@ -8,6 +8,7 @@ use regatta_api::live_view::DoctorView;
 use regatta_api::team::{self as team_input, TeamView};
 use regatta_api::view::TokenView;
 use regatta_core::conversation::Conversation;
+use regatta_core::ids::RuleId;
 use regatta_core::policy::PolicyRule;
 
 use super::*;
@@ -28,10 +29,18 @@ pub(super) async fn dispatch(
         actor: context.actor,
         idempotency_key: context.idempotency_key,
         precondition,
-        paging: context.paging,
     };
+    // Refuse before the verb does anything, because the caller expects a part of a list.
+    if !context.paging.is_whole() && !call.verb().returns_list {
+        return Err(Problem::new(
+            400,
+            "no_list",
+            "the verb does not return a list, so its answer has no pages",
+            "omit the parameters limit and after",
+        ));
+    }
     let call = handler.restrict_to_attempt(call).await?;
-    Ok(regatta_api::dispatch_call!(handler, call))
+    Ok(regatta_api::dispatch_call!(handler, call, context.paging))
 }
 
 /// Returns the condition of a call with the header If-Match: the call's target must not have
@@ -147,10 +156,15 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn policy_list(&self, _: input::EmptyInput) -> Reply<Vec<PolicyRule>> {
+    pub(super) async fn policy_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<PolicyRule>> {
         let board = self.board();
-        let rules = board.rules.values().map(|rule| PolicyRule::clone(rule));
-        reply(board.revision, rules.collect())
+        let rules = board.rules.range(page.id_range::<RuleId>()?);
+        let rules = page.first_of(rules, |(_, rule)| PolicyRule::clone(rule));
+        reply(board.revision, rules)
     }
 
     pub(super) async fn policy_rm(&self, input: input::RuleIdInput) -> Reply<Done> {
@@ -234,8 +248,13 @@ impl VerbHandler<'_> {
             .await
     }
 
-    pub(super) async fn token_list(&self, _: input::EmptyInput) -> Reply<Vec<TokenView>> {
+    pub(super) async fn token_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<TokenView>> {
         let tokens = self.shared.tokens.list(self.engine().now().unix_ms);
+        let tokens = page.select(tokens, |token| token.name.clone(), |token| token)?;
         reply(self.board().revision, tokens)
     }
 
@@ -256,7 +275,7 @@ impl VerbHandler<'_> {
             .collect();
         let bridges = self.shared.bridges.as_ref();
         let doctor_input = crate::DoctorInput {
-            agents: self.agents(),
+            agents: self.agent_views(&board, fleet::sorted_agent_names(&board)),
             projects,
             bridges: bridges.map(|bridges| bridges.list()).unwrap_or_default(),
         };

@@ -62,7 +62,9 @@ impl VerbHandler<'_> {
             missions: summary.missions.iter().map(|mission| mission.id).collect(),
             progress: summary.missions.iter().map(MissionProgress::from).collect(),
             summary,
-            projects: self.project_views(&board, input.project.clone()).await?,
+            projects: self
+                .project_views(&board, selected_projects(&board, input.project.as_ref()))
+                .await?,
             agents: AgentView::list(&board, now),
             url: format!("http://{}/", self.shared.address),
             tasks,
@@ -133,15 +135,12 @@ impl VerbHandler<'_> {
     pub(super) async fn project_views(
         &self,
         board: &Arc<Board>,
-        only: Option<ProjectName>,
+        projects: Vec<Arc<project::Project>>,
     ) -> Result<Vec<ProjectView>, Problem> {
         let (board, git) = (board.clone(), self.engine().git().clone());
         run_blocking(move || {
-            let projects = board
-                .projects
-                .values()
-                .filter(|project| only.as_ref().is_none_or(|only| *only == project.name));
             projects
+                .iter()
                 .map(|project| ProjectView {
                     name: project.name.clone(),
                     path: project.location.clone(),
@@ -164,11 +163,18 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn project_list(&self, _: input::EmptyInput) -> Reply<Vec<ProjectView>> {
+    pub(super) async fn project_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<ProjectView>> {
         let board = self.board();
-        let mut projects = self.project_views(&board, None).await?;
+        let mut projects = selected_projects(&board, None);
         natural_sort::sort(&mut projects, |project| project.name.as_str());
-        reply(board.revision, projects)
+        let key = |project: &Arc<project::Project>| project.name.to_string();
+        let projects = page.select(projects, key, |project| project)?;
+        let views = self.project_views(&board, projects.list().clone()).await?;
+        reply(board.revision, projects.map(|_| views))
     }
 
     pub(super) async fn project_add(&self, input: input::ProjectAdd) -> Reply<ProjectView> {
@@ -236,7 +242,10 @@ impl VerbHandler<'_> {
             settings: input.settings,
         };
         let (revision, _) = self.run(Command::AddProject(add)).await?;
-        let views = self.project_views(&self.board(), Some(name)).await?;
+        let board = self.board();
+        let views = self
+            .project_views(&board, selected_projects(&board, Some(&name)))
+            .await?;
         let view = views
             .into_iter()
             .next()
@@ -373,12 +382,25 @@ impl VerbHandler<'_> {
         reply(revision, AgentView::new(&board, agent, self.engine().now()))
     }
 
-    pub(super) async fn agent_list(&self, _: input::EmptyInput) -> Reply<Vec<AgentView>> {
-        reply(self.board().revision, self.agents())
+    pub(super) async fn agent_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<AgentView>> {
+        let board = self.board();
+        let names = sorted_agent_names(&board);
+        let names = page.select(names, |name| name.to_string(), |name| name)?;
+        let agents = names.map(|names| self.agent_views(&board, names));
+        reply(board.revision, agents)
     }
 
-    pub(super) fn agents(&self) -> Vec<AgentView> {
-        let board = self.board();
+    /// Builds the views of some agents, with the time at which each agent's program last wrote
+    /// something.
+    pub(super) fn agent_views<'a>(
+        &self,
+        board: &Board,
+        names: impl IntoIterator<Item = &'a AgentName>,
+    ) -> Vec<AgentView> {
         let (now, agents) = (self.engine().now(), self.engine().agents());
         let mut last_output: std::collections::BTreeMap<&AgentName, u64> = Default::default();
         for attempt in board.attempts.values().filter(|attempt| attempt.supervised) {
@@ -391,10 +413,28 @@ impl VerbHandler<'_> {
             heard_wall: last_output.get(&agent.agent.name).copied(),
             ..agent
         };
-        let mut all: Vec<AgentView> = AgentView::list(&board, now).into_iter().map(view).collect();
-        natural_sort::sort(&mut all, |agent| agent.agent.name.as_str());
-        all
+        let views = AgentView::list_of(board, names, now);
+        views.into_iter().map(view).collect()
     }
+}
+
+/// Returns the names of all agents in natural order.
+pub(super) fn sorted_agent_names(board: &Board) -> Vec<&AgentName> {
+    let mut names: Vec<&AgentName> = board.agents.keys().collect();
+    natural_sort::sort(&mut names, |name| name.as_str());
+    names
+}
+
+/// Returns the project with the name `only`, or all projects.
+pub(super) fn selected_projects(
+    board: &Board,
+    only: Option<&ProjectName>,
+) -> Vec<Arc<project::Project>> {
+    let projects = board.projects.values();
+    projects
+        .filter(|project| only.is_none_or(|only| *only == project.name))
+        .cloned()
+        .collect()
 }
 
 /// Returns the error for this case: a thing was changed as the caller wanted, but somebody else

@@ -12,6 +12,9 @@ use regatta_core::hook::Firing;
 
 use super::*;
 
+/// The largest number of firings that a caller who reads no pages can ask for.
+const MAX_LISTED_FIRINGS: usize = 1_000;
+
 impl VerbHandler<'_> {
     pub(super) async fn hook_add(&self, input: input::HookAdd) -> Reply<HookView> {
         let board = self.board();
@@ -53,13 +56,14 @@ impl VerbHandler<'_> {
             .map_err(|refusal| Problem::from(&refusal))
     }
 
-    pub(super) async fn hook_list(&self, _: input::EmptyInput) -> Reply<Vec<HookView>> {
+    pub(super) async fn hook_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<HookView>> {
         let board = self.board();
-        let hooks: Vec<HookView> = board
-            .hooks
-            .values()
-            .map(|hook| HookView::new(&board, hook))
-            .collect();
+        let hooks = board.hooks.range(page.id_range::<HookId>()?);
+        let hooks = page.first_of(hooks, |(_, hook)| HookView::new(&board, hook));
         reply(board.revision, hooks)
     }
 
@@ -147,12 +151,23 @@ impl VerbHandler<'_> {
         )
     }
 
-    pub(super) async fn hook_log(&self, input: input::HookLog) -> Reply<Vec<Firing>> {
-        let (hook, before, limit) = (input.hook, input.before, input.limit.clamp(1, 1_000));
+    pub(super) async fn hook_log(
+        &self,
+        input: input::HookLog,
+        page: &PageRequest,
+    ) -> PageReply<Vec<Firing>> {
+        let (hook, mut before) = (input.hook, input.before);
+        let limit = page.list_limit(input.limit, MAX_LISTED_FIRINGS);
+        if limit.is_none() {
+            // The list begins with the newest firing, so later pages have older firings.
+            before = before.into_iter().chain(page.after_id()?).min();
+        }
+        let limit = limit.unwrap_or(page.read_limit());
         let firings = self
             .read_history(move |history| history.firings(hook, before, limit))
             .await?;
-        let firings: Vec<_> = firings.iter().map(without_firing_token).collect();
+        let key = |firing: &&Firing| firing.id.to_string();
+        let firings = page.select(&firings, key, without_firing_token)?;
         reply(self.board().revision, firings)
     }
 }

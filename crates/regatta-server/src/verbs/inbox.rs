@@ -132,13 +132,20 @@ impl VerbHandler<'_> {
         reply(self.board().revision, views)
     }
 
-    pub(super) async fn inbox_list(&self, input: input::ProjectFilter) -> Reply<Vec<InboxView>> {
+    pub(super) async fn inbox_list(
+        &self,
+        input: input::ProjectFilter,
+        page: &PageRequest,
+    ) -> PageReply<Vec<InboxView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
-        reply(
-            board.revision,
-            InboxView::list(&board, input.project.as_ref(), self.engine().now()),
-        )
+        let items = InboxView::selected(&board, input.project.as_ref(), self.engine().now());
+        let items = page.select(
+            items,
+            |open_item| open_item.item.to_string(),
+            |open_item| InboxView::new(&board, open_item),
+        )?;
+        reply(board.revision, items)
     }
 
     /// Returns all inbox items, including those that are hidden for some time.

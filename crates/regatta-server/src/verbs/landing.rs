@@ -133,16 +133,18 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) async fn queue(&self, input: input::ProjectFilter) -> Reply<Vec<QueueView>> {
+    pub(super) async fn queue(
+        &self,
+        input: input::ProjectFilter,
+        page: &PageRequest,
+    ) -> PageReply<Vec<QueueView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
+        let projects = fleet::selected_projects(&board, input.project.as_ref());
+        let key = |project: &Arc<project::Project>| project.name.to_string();
+        let projects = page.select(projects, key, |project| project)?;
         let mut views = Vec::new();
-        for project in board.projects.values().filter(|project| {
-            input
-                .project
-                .as_ref()
-                .is_none_or(|asked| *asked == project.name)
-        }) {
+        for project in projects.list() {
             let name = project.name.clone();
             let ended = self
                 .read_history(move |history| {
@@ -169,7 +171,7 @@ impl VerbHandler<'_> {
                 median_ms,
             ));
         }
-        reply(board.revision, views)
+        reply(board.revision, projects.map(|_| views))
     }
 
     pub(super) async fn queue_hold(&self, input: input::QueueHold) -> Reply<Done> {

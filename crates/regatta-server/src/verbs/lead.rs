@@ -31,21 +31,18 @@ impl VerbHandler<'_> {
     pub(super) async fn mission_list(
         &self,
         input: input::ProjectFilter,
-    ) -> Reply<Vec<MissionLineView>> {
+        page: &PageRequest,
+    ) -> PageReply<Vec<MissionLineView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
-        let is_selected = |mission: &&Arc<mission::Mission>| {
+        let missions = board.missions.range(page.id_range::<MissionId>()?);
+        let missions = missions.map(|(_, mission)| mission).filter(|mission| {
             input
                 .project
                 .as_ref()
                 .is_none_or(|name| mission.project == *name)
-        };
-        let lines: Vec<MissionLineView> = board
-            .missions
-            .values()
-            .filter(is_selected)
-            .map(|mission| MissionLineView::new(&board, mission))
-            .collect();
+        });
+        let lines = page.first_of(missions, |mission| MissionLineView::new(&board, mission));
         reply(board.revision, lines)
     }
 

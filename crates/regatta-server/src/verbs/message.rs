@@ -19,6 +19,9 @@ use super::*;
 /// Number of unread mentions at which the count stops.
 const MAX_COUNTED_MENTIONS: usize = 1_000;
 
+/// The largest number of messages that a caller who reads no pages can ask for.
+const MAX_LISTED_MESSAGES: usize = 10_000;
+
 impl VerbHandler<'_> {
     pub(super) async fn msg_send(&self, input: input::MsgSend) -> Reply<Message> {
         let sender = match (&self.principal, input.agent) {
@@ -198,7 +201,11 @@ impl VerbHandler<'_> {
         reply(self.board().revision, view)
     }
 
-    pub(super) async fn msg_history(&self, input: input::MsgHistory) -> Reply<Vec<Message>> {
+    pub(super) async fn msg_history(
+        &self,
+        input: input::MsgHistory,
+        page: &PageRequest,
+    ) -> PageReply<Vec<Message>> {
         let text = match input
             .search
             .as_deref()
@@ -216,6 +223,7 @@ impl VerbHandler<'_> {
             }
         };
         let thread = self.thread_root(input.thread).await?;
+        let limit = page.list_limit(input.limit, MAX_LISTED_MESSAGES);
         let filter = MessageFilter {
             channel: input.channel,
             label: input.label,
@@ -228,13 +236,48 @@ impl VerbHandler<'_> {
             until_unix_ms: input.until,
             after: input.after,
             before: input.before,
-            limit: input.limit.clamp(1, 10_000),
+            limit: limit.unwrap_or(page.read_limit()),
         };
-        let mut messages = self
-            .read_history(move |history| history.messages(&filter))
-            .await?;
-        messages.retain(|message| self.may_read(message));
+        let messages = if limit.is_none() {
+            let after = input.after.max(page.after_id()?).unwrap_or_default();
+            self.readable_messages_after(after, filter).await?
+        } else {
+            let mut messages = self
+                .read_history(move |history| history.messages(&filter))
+                .await?;
+            messages.retain(|message| self.may_read(message));
+            messages
+        };
+        let key = |message: &Message| message.id.to_string();
+        let messages = page.select(messages, key, |message| message)?;
         reply(self.board().revision, messages)
+    }
+
+    /// Returns the first messages after `after` that match a filter and that the caller may read.
+    /// Continues after messages that the caller must not read, because a page must not end at them.
+    async fn readable_messages_after(
+        &self,
+        mut after: MessageId,
+        filter: MessageFilter,
+    ) -> Result<Vec<Message>, Problem> {
+        let mut readable = Vec::new();
+        loop {
+            let rest = MessageFilter {
+                after: Some(after),
+                limit: filter.limit - readable.len(),
+                ..filter.clone()
+            };
+            let limit = rest.limit;
+            let found = self
+                .read_history(move |history| history.messages(&rest))
+                .await?;
+            let is_last_read = found.len() < limit;
+            after = found.last().map_or(after, |message| message.id);
+            readable.extend(found.into_iter().filter(|message| self.may_read(message)));
+            if is_last_read || readable.len() == filter.limit {
+                return Ok(readable);
+            }
+        }
     }
 
     /// Returns the first message of the thread to which a message belongs.
@@ -339,7 +382,11 @@ impl VerbHandler<'_> {
     /// Counts an agent's unread messages in its mailbox, in channels that the agent has read
     /// before, in the channels of its work, and in channels where it was mentioned. The verb
     /// `msg.read` returns the same messages.
-    pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> Reply<Vec<UnreadView>> {
+    pub(super) async fn msg_inbox(
+        &self,
+        input: input::MsgInbox,
+        page: &PageRequest,
+    ) -> PageReply<Vec<UnreadView>> {
         let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
         channels.extend(
@@ -359,27 +406,33 @@ impl VerbHandler<'_> {
             board.cursors.clone(),
             matches!(self.principal, Principal::Attempt { .. }),
         );
-        let count_unread = move |history: &dyn StoreHistory| {
-            let mention_filter = MessageFilter {
-                mention: Some(agent.clone()),
-                limit: MAX_COUNTED_MENTIONS,
-                ..MessageFilter::default()
-            };
+        let mention_filter = MessageFilter {
+            mention: Some(agent.clone()),
+            limit: MAX_COUNTED_MENTIONS,
+            ..MessageFilter::default()
+        };
+        let (filter, reader) = (mention_filter.clone(), agent.clone());
+        let find_channels = move |history: &dyn StoreHistory| {
             // For an attempt, channels that it cannot read are left out, so that its program does
             // not learn that they exist.
             if !is_attempt {
-                let mentioned = history.messages(&mention_filter)?;
+                let mentioned = history.messages(&filter)?;
                 channels.extend(
                     mentioned
                         .into_iter()
-                        .filter(|message| message.may_be_read_by(&agent))
+                        .filter(|message| message.may_be_read_by(&reader))
                         .map(|message| message.channel),
                 );
             }
             channels.sort();
             channels.dedup();
-            let mut views = Vec::new();
-            for channel in channels {
+            Ok(channels)
+        };
+        let channels = self.read_history(find_channels).await?;
+        let key = |channel: &ChannelName| channel.to_string();
+        let channels = page.select(channels, key, |channel| channel)?;
+        let count_unread = move |history: &dyn StoreHistory| {
+            let count = |channel: ChannelName| {
                 let read = cursors
                     .get(&(agent.clone(), channel.clone()))
                     .copied()
@@ -391,16 +444,16 @@ impl VerbHandler<'_> {
                     ..mention_filter.clone()
                 };
                 let mentions = history.messages(&filter)?.len() as u64;
-                views.push(UnreadView {
+                Ok(UnreadView {
                     channel,
                     read,
                     unread,
                     mentions,
-                });
-            }
-            Ok(views)
+                })
+            };
+            channels.try_map(|channels| channels.into_iter().map(count).collect())
         };
-        let views: Vec<UnreadView> = self.read_history(count_unread).await?;
+        let views = self.read_history(count_unread).await?;
         reply(board.revision, views)
     }
 }

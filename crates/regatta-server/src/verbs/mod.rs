@@ -40,7 +40,7 @@ pub(crate) use audit_line::audit_other_write;
 use dispatch::dispatch;
 pub(crate) use landing::never_reviewed;
 use regatta_api::input::{self, RuntimeName};
-use regatta_api::pagination::Paging;
+use regatta_api::pagination::{Page, PageRequest, Paging};
 use regatta_api::verb::{
     AnswerData, Done, OUTSIDE_AGENT_REGISTRATION, StoreIsSound, TokenScope, Verb,
 };
@@ -77,6 +77,9 @@ use crate::{ServerState, ShutdownCause};
 
 /// The answer of a verb's implementation, with data of the type `T` from the table of verbs.
 type Reply<T> = Result<VerbAnswer<T>, Problem>;
+
+/// The answer of a list verb: one page of a list of the type `T` from the table of verbs.
+type PageReply<T> = Reply<Page<T>>;
 
 /// The answer of a verb whose name is known only at run time. [`AnswerData`] has one variant per
 /// verb.
@@ -145,14 +148,7 @@ async fn handle_inner(
                 fleet::apply_settings(shared).await?;
             }
         }
-        let paging = context.paging.clone();
-        let mut answer = dispatch(shared, Call::parse(name, input)?, context).await?;
-        answer.next = if paging.is_whole() {
-            None
-        } else {
-            answer.data.cut_to_page(&paging)?
-        };
-        Ok(answer)
+        dispatch(shared, Call::parse(name, input)?, context).await
     };
     let result: VerbResult = call.await;
     let name = verb.map_or("unknown", |verb| verb.name);
@@ -209,7 +205,6 @@ async fn register_inner(
         actor: context.actor,
         idempotency_key: context.idempotency_key,
         precondition: None,
-        paging: Paging::default(),
     };
     let known_agent = handler.board().agents.get(&registration.name).cloned();
     let becomes_lead = registration.role == agent::Role::Lead
@@ -281,9 +276,6 @@ struct VerbHandler<'a> {
     actor: Actor,
     idempotency_key: Option<RequestKey>,
     precondition: Option<Precondition>,
-    /// The part of a long list that the caller wants, as in pagination. [`handle`] cuts every list
-    /// to its page; a verb whose list can be long also reads only that page.
-    paging: Paging,
 }
 
 impl VerbHandler<'_> {

@@ -20,14 +20,19 @@ use super::*;
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
-    pub(super) async fn runner_list(&self, _: input::EmptyInput) -> Reply<Vec<RunnerView>> {
+    pub(super) async fn runner_list(
+        &self,
+        _: input::EmptyInput,
+        page: &PageRequest,
+    ) -> PageReply<Vec<RunnerView>> {
         let board = self.board();
-        let mut runners: Vec<RunnerView> = board
-            .runners
-            .values()
-            .map(|runner| RunnerView::new(&board, runner))
-            .collect();
+        let mut runners: Vec<&Arc<Runner>> = board.runners.values().collect();
         natural_sort::sort(&mut runners, |runner| runner.name.as_str());
+        let runners = page.select(
+            runners,
+            |runner| runner.name.to_string(),
+            |runner| RunnerView::new(&board, runner),
+        )?;
         reply(board.revision, runners)
     }
 

@@ -6,7 +6,7 @@
 
 use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{Project, RuleAction, StandingRule};
+use regatta_core::project::RuleAction;
 use regatta_core::project_rules::{self, ChangedFile, RuleMatch};
 
 use regatta_core::task;
@@ -17,7 +17,8 @@ impl VerbHandler<'_> {
     pub(super) async fn attempt_checks(
         &self,
         input: input::AttemptChecksInput,
-    ) -> Reply<Vec<CheckResultView>> {
+        page: &PageRequest,
+    ) -> PageReply<Vec<CheckResultView>> {
         let attempt = input.attempt;
         if self
             .read_history(move |history| history.attempt(attempt))
@@ -41,16 +42,17 @@ impl VerbHandler<'_> {
                 "check the daemon's data directory: regatta doctor",
             )
         })?;
-        let views: Vec<CheckResultView> = results
-            .into_iter()
-            .map(|check_evidence| CheckResultView {
+        let views = page.select(
+            results,
+            |check_evidence| check_evidence.check.clone(),
+            |check_evidence| CheckResultView {
                 check: check_evidence.check,
                 passed: check_evidence.passed,
                 how: check_evidence.outcome,
                 output: check_evidence.output,
                 ms: check_evidence.duration_ms,
-            })
-            .collect();
+            },
+        )?;
         reply(self.board().revision, views)
     }
 
@@ -78,7 +80,11 @@ impl VerbHandler<'_> {
         reply(revision, EscapeView::list(std::slice::from_ref(&task)))
     }
 
-    pub(super) async fn scope_list(&self, input: input::ProjectFilter) -> Reply<Vec<EscapeView>> {
+    pub(super) async fn scope_list(
+        &self,
+        input: input::ProjectFilter,
+        page: &PageRequest,
+    ) -> PageReply<Vec<EscapeView>> {
         self.require_project(input.project.as_ref())?;
         let filter = TaskFilter {
             project: input.project,
@@ -87,7 +93,12 @@ impl VerbHandler<'_> {
         let tasks = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        reply(self.board().revision, EscapeView::list(&tasks))
+        let escapes = page.select(
+            EscapeView::positions(&tasks),
+            |(task, nth)| regatta_core::scope_escape::escape_name(task.id, *nth),
+            |(task, nth)| EscapeView::new(task, nth, &tasks),
+        )?;
+        reply(self.board().revision, escapes)
     }
 
     pub(super) async fn scope_follow(&self, input: input::IdInput) -> Reply<TaskView> {
@@ -137,28 +148,29 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn rule_list(&self, input: input::ProjectFilter) -> Reply<Vec<RuleView>> {
+    pub(super) async fn rule_list(
+        &self,
+        input: input::ProjectFilter,
+        page: &PageRequest,
+    ) -> PageReply<Vec<RuleView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
-        let is_selected = |project: &&Arc<Project>| {
-            input
-                .project
-                .as_ref()
-                .is_none_or(|name| *name == project.name)
-        };
-        let view = |project: &Arc<Project>| -> Vec<RuleView> {
-            let view_of = |rule: &StandingRule| RuleView {
+        let projects = fleet::selected_projects(&board, input.project.as_ref());
+        let rules = projects.iter().flat_map(|project| {
+            project
+                .settings
+                .rule
+                .iter()
+                .map(move |rule| (project, rule))
+        });
+        let views = page.select(
+            rules,
+            |(_, rule)| rule.name.to_string(),
+            |(project, rule)| RuleView {
                 project: project.name.clone(),
                 rule: rule.clone(),
-            };
-            project.settings.rule.iter().map(view_of).collect()
-        };
-        let views: Vec<RuleView> = board
-            .projects
-            .values()
-            .filter(is_selected)
-            .flat_map(view)
-            .collect();
+            },
+        )?;
         reply(board.revision, views)
     }
 

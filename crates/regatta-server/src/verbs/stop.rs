@@ -79,7 +79,6 @@ impl VerbHandler<'_> {
                 actor,
                 idempotency_key: key,
                 precondition: None,
-                paging: Paging::default(),
             };
             revision = handler.run(command).await?.0;
         }
@@ -245,7 +244,6 @@ impl VerbHandler<'_> {
                 actor,
                 idempotency_key: key,
                 precondition: None,
-                paging: Paging::default(),
             };
             revision = handler.run(stop(*task)).await?.0;
         }

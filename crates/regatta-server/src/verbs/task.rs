@@ -7,7 +7,7 @@
 use regatta_api::view::{ShowAnswer, WhyAnswer};
 use regatta_core::reference::Reference;
 
-use regatta_core::task;
+use regatta_core::task::{self, Task};
 
 use super::*;
 use crate::event_fanout::{PollPermit, WaitingPoller};
@@ -77,7 +77,11 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn task_list(&self, input: input::TaskList) -> Reply<Vec<TaskView>> {
+    pub(super) async fn task_list(
+        &self,
+        input: input::TaskList,
+        page: &PageRequest,
+    ) -> PageReply<Vec<TaskView>> {
         self.require_project(input.project.as_ref())?;
         let mission = input
             .mission
@@ -97,47 +101,58 @@ impl VerbHandler<'_> {
                 .filter(|task_status| !task_status.is_terminal())
                 .collect(),
         };
+        // A limit in the input counts from the start of the list and not of the page.
+        let limit = Some(input.limit).filter(|limit| *limit > 0);
+        let key = |task: &&Task| task.id.to_string();
+        if !all {
+            // The board has every task that has not ended.
+            let board = self.board();
+            let is_selected = |task: &&Task| {
+                input
+                    .project
+                    .as_ref()
+                    .is_none_or(|only| task.project == *only)
+                    && mission.is_none_or(|only| task.mission == Some(only))
+                    && statuses.contains(&task.status)
+            };
+            let view = |task: &Task| self.task_view_with_liveness(&board, task);
+            let views = match limit {
+                Some(limit) => {
+                    let tasks = board.tasks.values().map(|task| &**task);
+                    page.select(tasks.filter(is_selected).take(limit), key, view)?
+                }
+                None => {
+                    let tasks = board.tasks.range(page.id_range::<TaskId>()?);
+                    page.first_of(tasks.map(|(_, task)| &**task).filter(is_selected), view)
+                }
+            };
+            return reply(board.revision, views);
+        }
         let filter = TaskFilter {
             project: input.project,
             mission,
             statuses,
-            after: None,
-            limit: input.limit,
+            after: match limit {
+                Some(_) => None,
+                None => page.after_id()?,
+            },
+            limit: match limit {
+                Some(limit) => limit,
+                None if page.is_whole() => 0,
+                None => page.read_limit(),
+            },
         };
-        let filter = self.page_of_tasks(filter);
         let tasks = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
         let board = self.board();
-        let views: Vec<TaskView> = tasks
-            .iter()
-            .map(|task| {
-                self.task_view_with_liveness(
-                    &board,
-                    board.tasks.get(&task.id).map_or(task, |task| task),
-                )
-            })
-            .collect();
+        let views = page.select(&tasks, key, |task| {
+            self.task_view_with_liveness(
+                &board,
+                board.tasks.get(&task.id).map_or(task, |task| task),
+            )
+        })?;
         reply(board.revision, views)
-    }
-
-    /// Restricts a filter to the page of tasks that the caller wants, so that the store reads only
-    /// that page. One more task is read, which shows whether there is another page.
-    fn page_of_tasks(&self, filter: TaskFilter) -> TaskFilter {
-        // A limit in the input counts from the start of the list and not of the page. So read the
-        // list from its start.
-        if self.paging.is_whole() || filter.limit > 0 {
-            return filter;
-        }
-        let after: Option<TaskId> = self.paging.after.as_ref().and_then(|key| key.parse().ok());
-        if after.is_none() && self.paging.after.is_some() {
-            return filter;
-        }
-        TaskFilter {
-            after,
-            limit: self.paging.page_size() + 1,
-            ..filter
-        }
     }
 
     pub(super) async fn task_set(&self, input: input::TaskSet) -> Reply<TaskView> {

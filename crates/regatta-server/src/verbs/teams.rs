@@ -53,14 +53,23 @@ impl VerbHandler<'_> {
         self.show_team(name).await
     }
 
-    pub(super) async fn team_list(&self, input: wire::TeamFilter) -> Reply<Vec<TeamSummary>> {
+    pub(super) async fn team_list(
+        &self,
+        input: wire::TeamFilter,
+        page: &PageRequest,
+    ) -> PageReply<Vec<TeamSummary>> {
         let board = self.board();
         let shown = board
             .teams
             .values()
             .filter(|team| input.deleted || team.deleted_unix_ms.is_none());
-        let mut summaries: Vec<_> = shown.map(|team| launch::summary(&board, team)).collect();
-        natural_sort::sort(&mut summaries, |team_summary| team_summary.team.as_str());
+        let mut teams: Vec<&Arc<Team>> = shown.collect();
+        natural_sort::sort(&mut teams, |team| team.name.as_str());
+        let summaries = page.select(
+            teams,
+            |team| team.name.to_string(),
+            |team| launch::summary(&board, team),
+        )?;
         reply(board.revision, summaries)
     }
 

@@ -7,10 +7,16 @@ use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::{Expects, Validation};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::assign::assign_mode;
 use crate::commands::task::{TaskTypeArg, parse_manifest, print_task};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "add",
+    &["regatta add 'Fix the login form' --files 'src/login/**' --validate 'cargo test login'"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskAddArgs {

@@ -9,15 +9,32 @@ use regatta_agents::program_discovery::{MachineFacts, SignIn};
 use regatta_agents::{presets, sign_in};
 use regatta_api::input::RuntimeName;
 use regatta_api::view::{AgentProblem, AgentView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::agent::{Profile, Role, Runtime, SandboxLevel, SecretSource};
 use regatta_core::ids::AgentName;
 
 use crate::client::CallReply;
 use crate::command_line::split_command_line;
-use crate::commands::CommandContext;
 use crate::commands::provider::provider;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "agent add",
+        &["regatta agent add claude-1 --preset claude --max-tasks 2"],
+    ),
+    ("agent list", &["regatta agent list"]),
+    ("agent show", &["regatta agent show claude-1"]),
+    ("agent test", &["regatta agent test claude-1"]),
+    (
+        "agent close",
+        &["regatta agent close claude-1 --because 'machine is rebooted'"],
+    ),
+    ("agent rm", &["regatta agent rm claude-1"]),
+    ("agent presets", &["regatta agent presets"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
@@ -51,6 +68,16 @@ pub(crate) enum AgentCommand {
     },
     /// List the agent programs that Regatta knows, and mark the programs that are installed
     Presets,
+}
+
+impl AgentCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
+        )
+    }
 }
 
 #[derive(Debug, Args)]
@@ -248,18 +275,13 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
                 })
         }
         AgentCommand::Show { name } => {
-            let reply: CallReply<AgentView> = app.call_as(&Call::Show(input::IdInput {
-                id: name.to_string(),
-            }))?;
-            app.output
-                .print_answer("agent.show", &reply.data, &[], |out| {
-                    let (problems, no_sign_in) =
-                        (draw_problems(&reply.data), sign_in_warning(&reply.data));
-                    draw_agents(out, std::slice::from_ref(&reply.data))
-                        + &draw_details(&reply.data)
-                        + &problems
-                        + &no_sign_in
-                })
+            let agent = app.client()?.show_agent(&name)?;
+            app.output.print_answer("agent.show", &agent, &[], |out| {
+                draw_agents(out, std::slice::from_ref(&agent))
+                    + &draw_details(&agent)
+                    + &draw_problems(&agent)
+                    + &sign_in_warning(&agent)
+            })
         }
         AgentCommand::Test { name } => crate::commands::agent::test::test_agent(app, &name),
         AgentCommand::Close { name, because } => {

@@ -6,12 +6,28 @@ use regatta_api::{Call, call, input};
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::ids::ApprovalId;
-use regatta_core::inbox::InboxItem;
+use regatta_core::inbox::{InboxItem, InboxKind};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
 use crate::commands::inbox::fetch_items;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, first_line, sanitize, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "answer",
+        &["regatta answer Q7 1", "regatta answer Q7 'use PostgreSQL'"],
+    ),
+    (
+        "allow",
+        &["regatta allow Q7", "regatta allow Q7 --for task"],
+    ),
+    (
+        "deny",
+        &["regatta deny Q7 --because 'no network in this task'"],
+    ),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
@@ -189,7 +205,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let found = all.data.iter().find(|inbox| inbox.id == item.to_string());
     if let InboxItem::Approval(id) = item {
         let text = found.map_or(text.clone(), |inbox| choice_or_text(inbox, &text));
-        let permission = found.is_some_and(|inbox| inbox.kind == "permission");
+        let permission = found.is_some_and(|inbox| inbox.kind == InboxKind::Permission);
         let said = match text.as_str() {
             "allow" if permission => RequestAnswer::Allow,
             "deny" if permission => {
@@ -335,7 +351,7 @@ pub(crate) fn send_choice(
     }
     let body = serde_json::to_vec(&input).unwrap_or_default();
     let call = Call::parse(&choice.verb, &body).map_err(CommandError::from)?;
-    let reply: CallReply<serde_json::Value> = client.call_as(&call)?;
+    let reply = client.call_any(&call)?;
     let remaining = fetch_items(app, client)?
         .iter()
         .filter(|inbox| inbox.is_shown())

@@ -7,9 +7,15 @@ use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::AssignMode;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::task::print_task;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "assign",
+    &["regatta assign T7 claude-1", "regatta assign T7"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct AssignArgs {

@@ -6,8 +6,17 @@ use regatta_api::view::AuditLineView;
 use regatta_api::{call, input};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table, sanitize};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "audit",
+    &[
+        "regatta audit --by ann --limit 20",
+        "regatta audit --about T7",
+    ],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
@@ -39,7 +48,7 @@ pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
     } = args;
     let reply: CallReply<Vec<AuditLineView>> = app.call(call::Audit(input::AuditQuery {
         after,
-        limit,
+        limit: Some(limit),
         by,
         verb,
         about,

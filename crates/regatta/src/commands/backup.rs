@@ -6,8 +6,11 @@ use clap::Args;
 use regatta_api::{call, input};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("backup", &["regatta backup fleet.db"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {

@@ -9,11 +9,31 @@ use regatta_core::conversation::{Conversation, PostContent, Service};
 use regatta_core::ids::{AgentName, ConversationId};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandResult, command_error, first_line, format_age, format_table, format_table_for,
     window_width,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("bridge list", &["regatta bridge list"]),
+    ("bridge test", &["regatta bridge test claude"]),
+    (
+        "bridge pause",
+        &["regatta bridge pause claude --service slack"],
+    ),
+    ("bridge resume", &["regatta bridge resume claude"]),
+    (
+        "bridge conversations",
+        &["regatta bridge conversations --all"],
+    ),
+    ("bridge show", &["regatta bridge show V3"]),
+    ("bridge accept", &["regatta bridge accept V3"]),
+    ("bridge refuse", &["regatta bridge refuse V3"]),
+    ("bridge stop", &["regatta bridge stop V3"]),
+    ("bridge close", &["regatta bridge close V3"]),
+];
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum ServiceArg {
@@ -90,6 +110,16 @@ pub(crate) enum BridgeCommand {
         /// Conversation to close, such as V3
         id: ConversationId,
     },
+}
+
+impl BridgeCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            BridgeCommand::List | BridgeCommand::Conversations { .. } | BridgeCommand::Show { .. }
+        )
+    }
 }
 
 /// Runs `regatta bridge`.

@@ -8,9 +8,22 @@ use regatta_core::plural;
 use regatta_core::refusal::seconds;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table, usage_error};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("budget list", &["regatta budget list"]),
+    (
+        "budget set",
+        &[
+            "regatta budget set day --usd 20",
+            "regatta budget set M3 --tokens 2000000 --time 2h",
+        ],
+    ),
+    ("budget rm", &["regatta budget rm day"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
@@ -44,6 +57,13 @@ pub(crate) enum BudgetCommand {
         #[arg(value_parser = parse_budget_scope)]
         scope: budget::BudgetScope,
     },
+}
+
+impl BudgetCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, BudgetCommand::List)
+    }
 }
 
 fn parse_budget_scope(text: &str) -> Result<budget::BudgetScope, String> {

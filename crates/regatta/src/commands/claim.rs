@@ -10,9 +10,21 @@ use regatta_core::pattern::Uri;
 use regatta_core::refusal::seconds;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, first_line, format_age, format_table};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "claim acquire",
+        &["regatta claim acquire 'file://shop/src/**' --as ann --ttl 5m --wait 30s"],
+    ),
+    ("claim renew", &["regatta claim renew C7 --token 412"]),
+    ("claim release", &["regatta claim release C7 --token 412"]),
+    ("claim list", &["regatta claim list"]),
+    ("claim check", &["regatta claim check file://shop/src/a.rs"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClaimCommand {
@@ -68,6 +80,13 @@ pub(crate) enum ClaimCommand {
         #[arg(required = true)]
         uris: Vec<Uri>,
     },
+}
+
+impl ClaimCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, ClaimCommand::List | ClaimCommand::Check { .. })
+    }
 }
 
 /// Runs `regatta claim`.

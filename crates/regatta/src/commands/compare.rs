@@ -7,9 +7,12 @@ use regatta_core::ids::MissionId;
 use regatta_core::task_timeline::Activity;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line, format_exact_duration, format_table, usage_error};
 use crate::run_progress::format_tokens;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("compare", &["regatta compare M3 M4"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {

@@ -2,9 +2,15 @@
 
 use clap::Args;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
 use crate::{command_line, completion};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "completions",
+    &["regatta completions bash > ~/.local/share/bash-completion/completions/regatta"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {

@@ -6,9 +6,15 @@ use regatta_core::limits::MachineLimits;
 use regatta_core::project::Millis;
 
 use crate::client::Client;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, format_table, usage_error};
 use crate::settings::{self, ResolvedSetting};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("config show", &["regatta config show --origin"]),
+    ("config set", &["regatta config set max_attempts 8"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -25,6 +31,13 @@ pub(crate) enum ConfigCommand {
         /// New value, such as 8 or 15m
         value: String,
     },
+}
+
+impl ConfigCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, ConfigCommand::Show { .. })
+    }
 }
 
 /// Runs `regatta config`.

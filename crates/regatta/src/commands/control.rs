@@ -1,15 +1,25 @@
 //! The commands `tell`, `pause`, `resume` and `retry`, which control single tasks.
 
 use clap::Args;
-use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::view::{ResumeAnswer, TaskView};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::schedule::WaitKind;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
-use crate::commands::show::parse_data;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "pause",
+        &["regatta pause T7 --because 'wait for the new API'"],
+    ),
+    ("resume", &["regatta resume T7", "regatta resume claude-1"]),
+    ("retry", &["regatta retry T7"]),
+    ("tell", &["regatta tell T7 'use the helper in src/text.rs'"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
@@ -91,10 +101,9 @@ pub(crate) fn pause(app: &CommandContext, args: &PauseArgs) -> CommandResult {
 /// Runs `regatta resume`.
 pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
     let client = app.client()?;
-    let mut resumed: Vec<serde_json::Value> = Vec::new();
+    let mut resumed: Vec<ResumeAnswer> = Vec::new();
     for id in ids {
-        let reply: CallReply<serde_json::Value> =
-            client.call_as(&Call::Resume(input::IdInput { id: id.clone() }))?;
+        let reply = client.call(call::Resume(input::IdInput { id: id.clone() }))?;
         resumed.push(reply.data);
     }
     let text = |_: &crate::output::Output| {
@@ -118,8 +127,8 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
 
 /// Returns the end of a sentence about a resumed task that still waits because its mission is
 /// stopped. Returns an empty text if the answer is about something else.
-fn still_stopped_text(answer: &serde_json::Value) -> String {
-    let Ok(task) = parse_data::<TaskView>(answer.clone()) else {
+fn still_stopped_text(answer: &ResumeAnswer) -> String {
+    let ResumeAnswer::Task(task) = answer else {
         return String::new();
     };
     match task.waits.first() {

@@ -8,11 +8,17 @@ use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CostGrouping, CostSum};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandResult, first_line, format_table_for, format_time_to_minute, window_width,
 };
 use crate::run_progress::format_tokens;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "cost",
+    &["regatta cost", "regatta cost --by mission --since 7d"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {

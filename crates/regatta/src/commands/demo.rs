@@ -10,15 +10,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
+use regatta_api::call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
 use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
-use regatta_api::{Call, call};
 use regatta_core::agent::Role;
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, MissionId};
+use regatta_core::inbox::InboxKind;
 use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
 use regatta_core::plural;
@@ -32,9 +33,13 @@ use crate::output::{CommandError, CommandResult, command_error, format_table, sa
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
-use crate::commands::CommandContext;
 use crate::commands::down::stop_separate_daemon;
 use crate::commands::up::start_separate_daemon;
+use crate::commands::{CommandContext, CommandExamples};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("demo", &["regatta demo", "regatta demo --size 30 --serve"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -352,7 +357,7 @@ impl PendingDecision {
                     .agent
                     .as_ref()
                     .map_or(String::new(), |agent| format!(" {agent}"));
-                let choices = if inbox.kind == "permission" {
+                let choices = if inbox.kind == InboxKind::Permission {
                     permission_choices()
                 } else {
                     numbered_choices(&inbox.choices)
@@ -377,7 +382,7 @@ impl PendingDecision {
     /// Returns the `regatta` command that makes this decision.
     fn command(&self) -> String {
         match self {
-            PendingDecision::Request(inbox) if inbox.kind == "permission" => {
+            PendingDecision::Request(inbox) if inbox.kind == InboxKind::Permission => {
                 format!("regatta allow {}", inbox.id)
             }
             PendingDecision::Request(inbox) => {
@@ -392,7 +397,7 @@ impl PendingDecision {
     /// first choice.
     fn input_error(&self, answer: &str) -> Option<String> {
         let choices: Vec<String> = match self {
-            PendingDecision::Request(item) if item.kind == "permission" => {
+            PendingDecision::Request(item) if item.kind == InboxKind::Permission => {
                 vec!["allow".into(), "deny".into()]
             }
             // A question without choices accepts any text, so no answer to it is an error.
@@ -416,7 +421,7 @@ impl PendingDecision {
     /// Sends the decision to the daemon: the choice with this number or text, or the first choice
     /// if `text` is empty.
     fn send_decision(&self, client: &Client, text: &str) -> Result<(), CommandError> {
-        let call = match self {
+        let result = match self {
             PendingDecision::Request(inbox) => {
                 let id = inbox.id.parse().map_err(|_| {
                     command_error(
@@ -425,9 +430,9 @@ impl PendingDecision {
                         "report this with the command you typed and the output of regatta version",
                     )
                 })?;
-                let answer = match (inbox.kind.as_str(), text) {
-                    ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
-                    ("permission", _) => RequestAnswer::Allow,
+                let answer = match (inbox.kind, text) {
+                    (InboxKind::Permission, "2" | "deny") => RequestAnswer::Deny { reason: None },
+                    (InboxKind::Permission, _) => RequestAnswer::Allow,
                     _ => {
                         let choice = text
                             .parse::<usize>()
@@ -443,25 +448,28 @@ impl PendingDecision {
                         }
                     }
                 };
-                Call::InboxAnswer(input::InboxAnswer {
-                    id,
-                    answer,
-                    reach: AnswerScope::Task,
-                    alike: false,
-                })
+                client
+                    .call(call::InboxAnswer(input::InboxAnswer {
+                        id,
+                        answer,
+                        reach: AnswerScope::Task,
+                        alike: false,
+                    }))
+                    .map(|_| ())
             }
             PendingDecision::Review(task) => {
                 let id = task.task.id.to_string();
-                Call::Land(input::LandInput {
-                    id,
-                    first: false,
-                    claim: None,
-                    token: None,
-                })
+                client
+                    .call(call::Land(input::LandInput {
+                        id,
+                        first: false,
+                        claim: None,
+                        token: None,
+                    }))
+                    .map(|_| ())
             }
         };
-        match client.call_as::<serde_json::Value>(&call) {
-            Ok(_) => Ok(()),
+        match result {
             // A person has meanwhile decided on the web page, so there is nothing left to do.
             Err(CommandError::Problem(problem))
                 if matches!(
@@ -471,7 +479,7 @@ impl PendingDecision {
             {
                 Ok(())
             }
-            Err(error) => Err(error),
+            other => other,
         }
     }
 }

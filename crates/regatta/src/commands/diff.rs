@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
 use regatta_core::plural;
@@ -12,11 +12,15 @@ use regatta_core::scope_escape;
 use regatta_engine::ports::git::{CommitGit, ProjectRepo};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_table, sanitize,
 };
 use crate::pager;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("diff", &["regatta diff T7", "regatta diff T7 --stat"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
@@ -45,12 +49,10 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
         id: args.id.clone(),
         since_review: args.since_review,
     }))?;
-    let task: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: reply.data.task.to_string(),
-    }))?;
-    let next = next_commands(&task.data);
+    let task = client.show_task(reply.data.task)?;
+    let next = next_commands(&task);
     if let Some(tool) = &args.tool {
-        let summary = open_in_tool(app, &client, &reply.data, &task.data, tool.as_deref())?;
+        let summary = open_in_tool(app, &client, &reply.data, &task, tool.as_deref())?;
         return app
             .output
             .print_answer("diff", &reply.data, &next, |_| format!("{summary}\n"));
@@ -66,7 +68,7 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
         } else {
             format_patch(out, &reply.data)
         };
-        format!("{body}{}", remarks(&reply.data, &task.data))
+        format!("{body}{}", remarks(&reply.data, &task))
     })
 }
 

@@ -17,7 +17,7 @@ use regatta_core::plural;
 use regatta_engine::ports::git::RepoFacts;
 
 use crate::client::Client;
-use crate::commands::{CommandContext, provider};
+use crate::commands::{CommandContext, CommandExamples, provider};
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
 use crate::{composition, settings};
 
@@ -26,6 +26,16 @@ mod strays; // checks for leftover processes and directories
 
 use fleet::FleetReport;
 use strays::check_strays;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "doctor",
+    &[
+        "regatta doctor",
+        "regatta doctor --clean",
+        "regatta doctor --end-strays",
+    ],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {

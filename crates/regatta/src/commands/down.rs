@@ -6,9 +6,13 @@ use clap::Args;
 use regatta_api::{call, input};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error};
 use crate::{client, daemon};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("down", &["regatta down", "regatta down --keep-agents"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {

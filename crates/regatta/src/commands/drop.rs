@@ -6,8 +6,12 @@ use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("drop", &["regatta drop T7 --because 'no longer needed'"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct DropArgs {

@@ -2,14 +2,20 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::task::{TaskTypeArg, parse_manifest, print_task};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "edit",
+    &["regatta edit T7 --files 'src/login/**,docs/login.md' --ready"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct TaskEditArgs {
@@ -85,13 +91,11 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
     };
     let client = app.client()?;
     if args.ready || args.validate.is_some() || args.exists.is_some() {
-        let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-            id: args.id.to_string(),
-        }))?;
-        edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
+        let now = client.show_task(args.id)?;
+        edit.backlog = (args.ready && now.task.status == TaskStatus::Backlog).then_some(false);
         // The daemon replaces all checks of a task at once, so send the old checks too, unless the
         // person has changed them.
-        let old = now.data.task.validation;
+        let old = now.task.validation;
         let new = Validation {
             tests: args.validate.unwrap_or_else(|| old.tests.clone()),
             files_exist: args.exists.unwrap_or_else(|| old.files_exist.clone()),

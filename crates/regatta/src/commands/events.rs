@@ -5,8 +5,17 @@ use regatta_api::view::EventView;
 use regatta_api::{call, input};
 
 use crate::client::EventStreamItem;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, sanitize};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "events",
+    &[
+        "regatta events --after 400",
+        "regatta events --follow --json",
+    ],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {

@@ -9,8 +9,11 @@ use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, Output, first_line, format_table, window_width};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("graph", &["regatta graph", "regatta graph M3"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct GraphArgs {

@@ -4,8 +4,11 @@ use clap::Args;
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::GuideView;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("guide", &["regatta guide", "regatta guide lead"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct GuideArgs {

@@ -4,8 +4,14 @@ use clap::Args;
 
 use crate::args::EXIT_CODES;
 use crate::command_line;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("version", &["regatta version --json"]),
+    ("help", &["regatta help run", "regatta help exit-codes"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct HelpArgs {

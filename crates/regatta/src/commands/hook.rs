@@ -14,10 +14,27 @@ use regatta_core::plural;
 use regatta_core::refusal::seconds;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::msg::parse_channel;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line, format_age, format_table, sanitize, usage_error};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "hook add",
+        &["regatta hook add --channel shop --prefix '!deploy' -- ./deploy.sh"],
+    ),
+    ("hook list", &["regatta hook list"]),
+    (
+        "hook test",
+        &["regatta hook test H2 --text '!deploy now' --channel shop"],
+    ),
+    ("hook pause", &["regatta hook pause H2 --because 'freeze'"]),
+    ("hook resume", &["regatta hook resume H2"]),
+    ("hook rm", &["regatta hook rm H2"]),
+    ("hook log", &["regatta hook log H2 --limit 5"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HookCommand {
@@ -79,6 +96,13 @@ pub(crate) enum HookCommand {
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
+}
+
+impl HookCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, HookCommand::List | HookCommand::Log { .. })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -216,7 +240,7 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
             let reply: CallReply<Vec<Firing>> = app.call(call::HookLog(input::HookLog {
                 hook: id,
                 before,
-                limit,
+                limit: Some(limit),
             }))?;
             app.output.print_answer("hook.log", &reply.data, &[], |_| {
                 reply.data.iter().map(firing_text).collect()

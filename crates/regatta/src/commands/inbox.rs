@@ -9,15 +9,22 @@ mod interactive;
 use clap::{Args, Subcommand};
 use regatta_api::view::InboxView;
 use regatta_api::{call, input};
-use regatta_core::inbox::InboxItem;
+use regatta_core::inbox::{InboxItem, InboxKind};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, display_width, format_age, format_table_for,
     format_time_to_second, sanitize, window_width, wrap,
 };
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("inbox", &["regatta inbox", "regatta inbox --interactive"]),
+    ("inbox snooze", &["regatta inbox snooze Q7 2h"]),
+    ("inbox wake", &["regatta inbox wake Q7"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct InboxArgs {
@@ -117,18 +124,20 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
 /// requests too (with `--all`).
 pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
-    match inbox.kind.as_str() {
-        "permission" => vec![
+    match inbox.kind {
+        InboxKind::Permission => vec![
             format!("regatta allow {}{all}", inbox.id),
             format!("regatta deny {}{all}", inbox.id),
         ],
-        "question" if !inbox.choices.is_empty() => vec![format!("regatta answer {} 1", inbox.id)],
-        "question" => vec!["regatta inbox -i".to_owned()],
-        "review" => vec![
+        InboxKind::Question if !inbox.choices.is_empty() => {
+            vec![format!("regatta answer {} 1", inbox.id)]
+        }
+        InboxKind::Question => vec!["regatta inbox -i".to_owned()],
+        InboxKind::Review => vec![
             format!("regatta diff {}", inbox.id),
             format!("regatta land {}", inbox.id),
         ],
-        "failed" => {
+        InboxKind::Failed => {
             let checks = format!("regatta logs {} --check", inbox.id);
             vec![
                 format!("regatta why {}", inbox.id),
@@ -136,8 +145,13 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
                 format!("regatta retry {}", inbox.id),
             ]
         }
-        "task" => vec![format!("regatta why {}", inbox.id)],
-        _ => vec![
+        InboxKind::Task => vec![format!("regatta why {}", inbox.id)],
+        InboxKind::Landing
+        | InboxKind::Stuck
+        | InboxKind::Budget
+        | InboxKind::Credential
+        | InboxKind::Setup
+        | InboxKind::Request => vec![
             inbox
                 .ways
                 .first()
@@ -192,7 +206,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
             .filter(|s| !s.is_empty())
             .collect();
         // A person decides about a permission from this text alone, so it is never shortened.
-        let max_lines = if row[1] == "permission" {
+        let max_lines = if row[1] == InboxKind::Permission.name() {
             usize::MAX
         } else {
             MAX_ITEM_LINES
@@ -216,7 +230,7 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
         let key = inbox.group_key();
         if let Some(row) = rows
             .iter_mut()
-            .find(|row| row.0 == key && inbox.kind != "question")
+            .find(|row| row.0 == key && inbox.kind != InboxKind::Question)
         {
             row.1 += 1;
             continue;
@@ -230,7 +244,9 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
             .map(|(nth, s)| format!("{nth} {}", sanitize(s)));
         // A permission request is answered with `regatta allow` or `deny`, so it shows no numbered
         // choices.
-        let choices: Vec<String> = numbered.filter(|_| inbox.kind != "permission").collect();
+        let choices: Vec<String> = numbered
+            .filter(|_| inbox.kind != InboxKind::Permission)
+            .collect();
         let (choices, why) = (choices.join("  "), sanitize(&inbox.why));
         let subject = sanitize(&inbox.subject);
         let task = inbox.task.map_or(String::new(), |id| id.to_string());
@@ -239,7 +255,7 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
             1,
             vec![
                 inbox.id.clone(),
-                inbox.kind.clone(),
+                inbox.kind.to_string(),
                 task,
                 agent,
                 format_age(inbox.since_wall),

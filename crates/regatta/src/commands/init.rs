@@ -15,11 +15,21 @@ use regatta_core::schedule::{WaitKind, WaitReason};
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::commands::{shell_files, starter_agents};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 use crate::settings::value_of;
 use crate::{composition, settings};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "init",
+    &[
+        "regatta init",
+        "regatta init --yes",
+        "regatta init --trunk main --validate 'cargo test'",
+    ],
+)];
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct InitArgs {

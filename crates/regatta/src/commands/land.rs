@@ -9,9 +9,12 @@ use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::scope_escape;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, first_line, short_duration};
 use crate::run_progress;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("land", &["regatta land T7 --wait"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct LandArgs {

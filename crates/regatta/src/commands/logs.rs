@@ -1,22 +1,27 @@
 //! The command `logs`, which prints the output of an attempt's program or of its checks.
 
 use clap::Args;
-use regatta_api::view::{CheckResultView, TaskView};
-use regatta_api::{Call, call, input};
+use regatta_api::view::CheckResultView;
+use regatta_api::{call, input};
 use regatta_core::agent_protocol::{
     AgentEvent as Spoken, RequestContent, ShownCalls, ToolCall, ToolStatus,
 };
-use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
 use regatta_engine::ports::agents::{Agents, JournalStream, TranscriptLine};
 
-use crate::client::{CallReply, Client, EventStreamItem};
-use crate::commands::CommandContext;
+use crate::client::{Client, EventStreamItem};
 use crate::commands::events::current_revision;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, sanitize, usage_error,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "logs",
+    &["regatta logs T7 --follow", "regatta logs T7 --check"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
@@ -50,11 +55,7 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
         // The id is a number without a letter, so it may mean an attempt or a task. Often only an
         // attempt or only a task with this number exists; use whichever exists.
         _ => {
-            let can_show = |id: String| {
-                client
-                    .call_as::<serde_json::Value>(&Call::Show(input::IdInput { id }))
-                    .is_ok()
-            };
+            let can_show = |id: String| client.call(call::Show(input::IdInput { id })).is_ok();
             let exists = |reading: &Reference| match reading {
                 Reference::Attempt(attempt) => can_show(attempt.to_string()),
                 Reference::Task(task) => can_show(task.to_string()),
@@ -81,10 +82,8 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
 
 /// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
-    let reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: task.to_string(),
-    }))?;
-    let last = reply.data.attempts.last().map(|attempt| attempt.id);
+    let view = client.show_task(task)?;
+    let last = view.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
         command_error(
             "no_such_attempt",
@@ -101,13 +100,7 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
     }
     let client = app.client()?;
     let attempt = attempt_of(&client, &args.id)?;
-    let show = || -> Result<Attempt, CommandError> {
-        Ok(client
-            .call_as(&Call::Show(input::IdInput {
-                id: attempt.to_string(),
-            }))?
-            .data)
-    };
+    let show = || client.show_attempt(attempt);
     let attempt_view = show()?;
     let agents = crate::composition::agents_adapter(&client.data_dir().path)?;
     let mut position = 1;
@@ -274,16 +267,8 @@ impl TranscriptFormatter {
 fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
     let client = app.client()?;
     let named = attempt_of(&client, id)?;
-    let attempt: Attempt = client
-        .call_as(&Call::Show(input::IdInput {
-            id: named.to_string(),
-        }))?
-        .data;
-    let task: TaskView = client
-        .call_as(&Call::Show(input::IdInput {
-            id: attempt.task.to_string(),
-        }))?
-        .data;
+    let attempt = client.show_attempt(named)?;
+    let task = client.show_task(attempt.task)?;
     let names_task = !id.contains(&named.to_string());
     let earlier = task
         .attempts

@@ -7,8 +7,12 @@ use clap::Args;
 
 use crate::args::EXIT_CODES;
 use crate::command_line;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, command_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("man", &["regatta man | man -l -", "regatta man --out man/"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {

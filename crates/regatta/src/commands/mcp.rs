@@ -15,6 +15,9 @@ use super::CommandContext;
 use crate::client::Client;
 use crate::output::{CommandError, CommandResult, command_error};
 
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: crate::commands::CommandExamples = &[("mcp", &["regatta mcp"])];
+
 /// The maximum number of MCP messages that are forwarded to the daemon at the same time. At this
 /// number, the command reads no further line until the daemon has answered one.
 const MAX_CONCURRENT_CALLS: usize = 32;

@@ -18,8 +18,12 @@ use regatta_core::pattern::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("migrate", &["regatta migrate", "regatta migrate --undo"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {

@@ -3,16 +3,42 @@
 
 use clap::Subcommand;
 use regatta_api::view::{MissionLineView, MissionView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, MessageId, TaskId};
 use regatta_core::mission::{MissionEndKind, MissionState};
 use regatta_core::plural;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, first_line, format_table, sanitize, usage_error,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "mission start",
+        &["regatta mission start 'Add rate limiting to the API' --agent claude-1"],
+    ),
+    ("mission list", &["regatta mission list"]),
+    ("mission show", &["regatta mission show M3"]),
+    ("mission pause", &["regatta mission pause M3"]),
+    ("mission resume", &["regatta mission resume M3"]),
+    (
+        "mission cancel",
+        &["regatta mission cancel M3 --because 'replaced by M4'"],
+    ),
+    (
+        "mission handover",
+        &["regatta mission handover M3 --to codex-1"],
+    ),
+    ("mission adopt", &["regatta mission adopt T7 --mission M3"]),
+    (
+        "mission finish",
+        &["regatta mission finish 'rate limiting landed; docs are still open'"],
+    ),
+    ("mission route", &["regatta mission route B7"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MissionCommand {
@@ -82,6 +108,13 @@ pub(crate) enum MissionCommand {
     },
 }
 
+impl MissionCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, MissionCommand::List | MissionCommand::Show { .. })
+    }
+}
+
 /// Runs `regatta mission`.
 pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandResult {
     match command {
@@ -132,12 +165,11 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
             print_mission(app, &reply.data)
         }
         MissionCommand::Pause { id } => {
-            let _done: CallReply<serde_json::Value> =
-                app.call_as(&Call::Stop(input::StopInput {
-                    id: Some(id.clone()),
-                    drain: true,
-                    again: false,
-                }))?;
+            app.call(call::Stop(input::StopInput {
+                id: Some(id.clone()),
+                drain: true,
+                again: false,
+            }))?;
             let next = [format!("regatta mission resume {id}")];
             app.output.print_answer(
                 "mission.pause",
@@ -147,8 +179,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
             )
         }
         MissionCommand::Resume { id } => {
-            let _done: CallReply<serde_json::Value> =
-                app.call_as(&Call::Resume(input::IdInput { id: id.clone() }))?;
+            app.call(call::Resume(input::IdInput { id: id.clone() }))?;
             let next = [format!("regatta mission show {id}")];
             app.output.print_answer(
                 "mission.resume",

@@ -80,10 +80,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use regatta_api::input;
 use regatta_api::verb::TypedCall;
 use regatta_api::view::ProjectView;
-use regatta_api::{Call, call};
+use regatta_api::{call, input};
 use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::ProjectRepo;
 use serde::de::DeserializeOwned;
@@ -96,6 +95,75 @@ use crate::args::{CliCommand, ColorWhen, GlobalArgs};
 use crate::client::{CallReply, Client};
 use crate::output::{self, CommandError, CommandResult, Output};
 use crate::{client, command_line, daemon, settings};
+
+/// The examples of some commands, by the command's path, such as `queue hold`.
+pub(crate) type CommandExamples = &'static [(&'static str, &'static [&'static str])];
+
+/// The examples of all commands. Each command's file has its own.
+pub(crate) const EXAMPLES: &[CommandExamples] = &[
+    add::EXAMPLES,
+    agent::EXAMPLES,
+    approve::EXAMPLES,
+    assign::EXAMPLES,
+    audit::EXAMPLES,
+    backup::EXAMPLES,
+    bridge::EXAMPLES,
+    budget::EXAMPLES,
+    claim::EXAMPLES,
+    compare::EXAMPLES,
+    completions::EXAMPLES,
+    config::EXAMPLES,
+    control::EXAMPLES,
+    cost::EXAMPLES,
+    demo::EXAMPLES,
+    diff::EXAMPLES,
+    doctor::EXAMPLES,
+    down::EXAMPLES,
+    drop::EXAMPLES,
+    edit::EXAMPLES,
+    events::EXAMPLES,
+    graph::EXAMPLES,
+    guide::EXAMPLES,
+    help::EXAMPLES,
+    hook::EXAMPLES,
+    inbox::EXAMPLES,
+    init::EXAMPLES,
+    land::EXAMPLES,
+    logs::EXAMPLES,
+    man::EXAMPLES,
+    mcp::EXAMPLES,
+    migrate::EXAMPLES,
+    mission::EXAMPLES,
+    msg::EXAMPLES,
+    name::EXAMPLES,
+    open::EXAMPLES,
+    plan::EXAMPLES,
+    policy::EXAMPLES,
+    project::EXAMPLES,
+    provider::EXAMPLES,
+    queue::EXAMPLES,
+    replay::EXAMPLES,
+    restore::EXAMPLES,
+    revise::EXAMPLES,
+    rule::EXAMPLES,
+    run::EXAMPLES,
+    runner::EXAMPLES,
+    schema::EXAMPLES,
+    scope::EXAMPLES,
+    serve::EXAMPLES,
+    show::EXAMPLES,
+    status::EXAMPLES,
+    stop::EXAMPLES,
+    takeover::EXAMPLES,
+    task::EXAMPLES,
+    team::EXAMPLES,
+    token::EXAMPLES,
+    undo::EXAMPLES,
+    up::EXAMPLES,
+    upgrade::EXAMPLES,
+    why::EXAMPLES,
+    crate::watch::EXAMPLES,
+];
 
 /// The context that every command gets: the output settings and the global options, with helpers to
 /// reach the daemon and the project.
@@ -176,15 +244,6 @@ impl CommandContext {
         C::Output: DeserializeOwned,
     {
         self.client()?.call(call)
-    }
-
-    /// Sends one API call of a verb that has several kinds of answers. The caller names the type of
-    /// the answer.
-    pub(crate) fn call_as<T: DeserializeOwned>(
-        &self,
-        call: &Call,
-    ) -> Result<CallReply<T>, CommandError> {
-        self.client()?.call_as(call)
     }
 
     /// Returns the project that the command is about: the project of `--project`, or the project

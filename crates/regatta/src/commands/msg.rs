@@ -8,9 +8,38 @@ use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, ChannelName, Label, MessageId};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "msg send",
+        &[
+            "regatta msg send shop 'the schema has changed' -L news",
+            "regatta msg send @claude-1 'please rebase'",
+        ],
+    ),
+    (
+        "msg history",
+        &[
+            "regatta msg history shop --since 2h",
+            "regatta msg history --search 'schema'",
+        ],
+    ),
+    (
+        "msg wait",
+        &["regatta msg wait shop -L coord:merge --timeout 10m"],
+    ),
+    ("msg watch", &["regatta msg watch shop"]),
+    ("msg read", &["regatta msg read shop --as ann"]),
+    ("msg inbox", &["regatta msg inbox ann"]),
+    (
+        "msg attachment",
+        &["regatta msg attachment B7 --out shot.png"],
+    ),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MsgCommand {
@@ -116,6 +145,16 @@ pub(crate) enum MsgCommand {
     },
 }
 
+impl MsgCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            MsgCommand::History { .. } | MsgCommand::Watch { .. } | MsgCommand::Attachment { .. }
+        )
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct MessageFilterArgs {
     /// Select only messages of this channel, such as shop
@@ -207,7 +246,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
                 until,
                 after,
                 before,
-                limit,
+                limit: Some(limit),
                 ..history_request(filter)
             };
             let reply: CallReply<Vec<MessageView>> = app.call(call::MsgHistory(request))?;
@@ -331,7 +370,7 @@ fn watch_messages(
         // first call is missed.
         None => {
             let newest = input::MsgHistory {
-                limit: 1,
+                limit: Some(1),
                 ..input::MsgHistory::default()
             };
             let reply: CallReply<Vec<MessageView>> = client.call(call::MsgHistory(newest))?;

@@ -1,11 +1,14 @@
 //! The command `name`, which prints readable names that no agent uses yet.
 
 use clap::Args;
-use regatta_api::{Call, input};
+use regatta_api::view::NameAnswer;
+use regatta_api::{call, input};
 
-use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("name", &["regatta name 3 --prefix shop-dev/"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
@@ -19,18 +22,17 @@ pub(crate) struct NameArgs {
 
 /// Runs `regatta name`. With `--json` the answer is a string, or a list if a count was given.
 pub(crate) fn name(app: &CommandContext, args: NameArgs) -> CommandResult {
-    let call = Call::Name(input::NameQuery {
-        count: args.count,
-        prefix: args.prefix,
-    });
-    if args.count.is_none() {
-        let reply: CallReply<String> = app.call_as(&call)?;
-        return app
-            .output
-            .print_answer("name", &reply.data, &[], |_| format!("{}\n", reply.data));
-    }
-    let reply: CallReply<Vec<String>> = app.call_as(&call)?;
-    app.output.print_answer("name", &reply.data, &[], |_| {
-        reply.data.iter().map(|data| format!("{data}\n")).collect()
+    let answer = app
+        .call(call::Name(input::NameQuery {
+            count: args.count,
+            prefix: args.prefix,
+        }))?
+        .data;
+    let names = match &answer {
+        NameAnswer::One(name) => name.as_slice(),
+        NameAnswer::Many(names) => names,
+    };
+    app.output.print_answer("name", &answer, &[], |_| {
+        names.iter().map(|name| format!("{name}\n")).collect()
     })
 }

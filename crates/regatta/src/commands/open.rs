@@ -4,8 +4,11 @@ use regatta_api::live_view::SignInView;
 use regatta_api::{call, input};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("open", &["regatta open"])];
 
 /// Runs `regatta open`. The part of the address after the `#` is a code that works once.
 pub(crate) fn print_sign_in_url(app: &CommandContext) -> CommandResult {

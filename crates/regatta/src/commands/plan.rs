@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult};
 use crate::plan;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("plan check", &["regatta plan check plan.toml"])];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {

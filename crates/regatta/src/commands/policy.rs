@@ -7,8 +7,18 @@ use regatta_core::ids::{AgentName, RuleId};
 use regatta_core::policy::{self, PolicyRule, RuleEffect, RuleSubject};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("policy list", &["regatta policy list"]),
+    (
+        "policy add",
+        &["regatta policy add allow --tool execute --command 'cargo test*'"],
+    ),
+    ("policy rm", &["regatta policy rm R3"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
@@ -42,6 +52,13 @@ pub(crate) enum PolicyCommand {
         /// Rule to remove, such as R3
         rule: RuleId,
     },
+}
+
+impl PolicyCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, PolicyCommand::List)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,8 +6,14 @@ use regatta_api::{call, input};
 use regatta_core::ids::ProjectName;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("project list", &["regatta project list"]),
+    ("project rm", &["regatta project rm shop"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProjectCommand {
@@ -19,6 +25,13 @@ pub(crate) enum ProjectCommand {
         /// Name of the project to remove, such as shop
         name: ProjectName,
     },
+}
+
+impl ProjectCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, ProjectCommand::List)
+    }
 }
 
 /// Runs `regatta project`.

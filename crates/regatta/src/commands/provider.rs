@@ -4,8 +4,11 @@ use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
 use regatta_agents::{presets, program_discovery};
 use regatta_api::live_view::ProviderProgram;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table_for, sanitize};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("provider", &["regatta provider"])];
 
 /// Returns the known agent programs and their state on this machine.
 pub(crate) fn find_presets() -> Vec<FoundProgram> {

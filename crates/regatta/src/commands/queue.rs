@@ -10,11 +10,22 @@ use regatta_core::display::DisplayState;
 use regatta_core::landing::remote_sync::Unpushed;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::land::time_left_text;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandResult, first_line, format_age, format_table, state_glyph, usage_error,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("queue", &["regatta queue", "regatta queue --all"]),
+    (
+        "queue hold",
+        &["regatta queue hold --because 'releasing by hand'"],
+    ),
+    ("queue release", &["regatta queue release"]),
+    ("queue accept", &["regatta queue accept"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct QueueArgs {

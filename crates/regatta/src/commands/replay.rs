@@ -9,10 +9,16 @@ use regatta_api::{call, input};
 use regatta_core::ids::MissionId;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, first_line, format_table, format_time_to_second,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "replay",
+    &["regatta replay M3", "regatta replay M3 --at 412"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {

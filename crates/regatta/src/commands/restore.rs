@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::client::Client;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::composition;
 use crate::output::{CommandResult, command_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("restore", &["regatta restore fleet.db"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {

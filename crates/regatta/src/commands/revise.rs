@@ -4,12 +4,18 @@ use std::str::FromStr;
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "revise",
+    &["regatta revise T7 'handle the empty list' --comment 'src/a.rs:41:use a token bucket'"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct ReviseArgs {
@@ -132,9 +138,8 @@ fn warn_of_unchanged_files(
     if comments.is_empty() {
         return Ok(());
     }
-    let task: CallReply<TaskView> =
-        client.call_as(&Call::Show(input::IdInput { id: id.to_string() }))?;
-    let Some(work) = &task.data.task.submission else {
+    let task = client.show_task(id)?;
+    let Some(work) = &task.task.submission else {
         return Ok(());
     }; // the daemon refuses the request with a reason
     for comment_arg in comments

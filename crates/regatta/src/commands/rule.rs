@@ -8,11 +8,30 @@ use regatta_core::ids::TaskId;
 use regatta_core::project::{RuleAction, StandingRule};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::init::InitArgs;
 use crate::commands::task::TaskTypeArg;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, command_error, first_line, format_table, usage_error};
 use crate::plan;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("rule list", &["regatta rule list"]),
+    (
+        "rule test",
+        &[
+            "regatta rule test T7",
+            "regatta rule test --files src/a.rs --line 'panic!()'",
+        ],
+    ),
+    (
+        "rule add",
+        &[
+            "regatta rule add no-panic --says 'return an error instead' --pattern 'panic!(' \
+            --action block",
+        ],
+    ),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuleCommand {
@@ -22,6 +41,13 @@ pub(crate) enum RuleCommand {
     Test(RuleTestArgs),
     /// Add a standing rule to regatta.toml and apply it to the project
     Add(Box<RuleAddArgs>),
+}
+
+impl RuleCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, RuleCommand::List | RuleCommand::Test { .. })
+    }
 }
 
 #[derive(Debug, Args)]

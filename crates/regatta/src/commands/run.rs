@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{MissionView, ProjectView, StatusView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::budget::{Ceiling, format_dollars};
 use regatta_core::ids::{AgentName, MissionId, ProjectName, TeamName};
 use regatta_core::pattern::PathPattern;
@@ -26,16 +26,25 @@ use regatta_core::project::CommitGrouping;
 use regatta_core::{manifest, mission, start_gates};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
 use crate::commands::run::agents::{
     check_agents, check_start, choose_agents, launch_team, warn_of_agents,
 };
 use crate::commands::run::confirm::{PlanDecision, ask_decision, run_again_command};
 use crate::commands::run::preview::PreviewRules;
 use crate::commands::run::work::{check_not_on_board, open_tasks, work_of_board, work_of_plan};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 use crate::settings::value_of;
 use crate::{output, plan, run_progress, settings};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "run",
+    &[
+        "regatta run plan.toml --agents claude-1,codex-1 --wait",
+        "regatta run plan.toml --plan-only",
+    ],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -449,8 +458,7 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
                 )
             })?
     };
-    let resumed: CallReply<String> =
-        client.call_as(&Call::Resume(input::IdInput { id: id.to_string() }))?;
+    let resumed = client.call(call::Resume(input::IdInput { id: id.to_string() }))?;
     let reply: CallReply<MissionView> =
         client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = resumed.revision.min(reply.revision);

@@ -11,11 +11,25 @@ use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::RunnerState;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, command_error, format_age, format_table, usage_error,
 };
 use crate::runner::{self, RunnerSettings};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "runner",
+        &[
+            "regatta runner --server https://fleet.example:7777 --token-file box1.token \
+            --max-tasks 3",
+        ],
+    ),
+    ("runner list", &["regatta runner list"]),
+    ("runner drain", &["regatta runner drain box1"]),
+    ("runner rm", &["regatta runner rm box1"]),
+];
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]

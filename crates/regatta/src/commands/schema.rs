@@ -3,8 +3,12 @@
 use clap::Args;
 use regatta_api::VERBS;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, command_error, format_table, usage_error};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("schema", &["regatta schema", "regatta schema plan"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {

@@ -5,8 +5,15 @@ use regatta_api::view::{EscapeView, TaskView};
 use regatta_api::{call, input};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line, format_table};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    ("scope", &["regatta scope"]),
+    ("scope list", &["regatta scope list"]),
+    ("scope follow-up", &["regatta scope follow-up T3.1"]),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct ScopeArgs {

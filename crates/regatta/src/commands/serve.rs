@@ -6,9 +6,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::daemon;
 use crate::output::CommandResult;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("serve", &["regatta serve --listen 127.0.0.1:7777"])];
 
 /// The options of `serve` and `up` that set where the daemon listens.
 #[derive(Clone, Debug, Default, Args)]

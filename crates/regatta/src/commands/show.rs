@@ -1,8 +1,8 @@
 //! The command `show`, which draws one task, attempt, agent, mission or request.
 
 use clap::Args;
-use regatta_api::view::{AgentView, MissionView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::view::{MissionView, ShowAnswer, TaskView};
+use regatta_api::{call, input};
 use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
@@ -10,14 +10,14 @@ use regatta_core::display::DisplayState;
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 
-use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::commands::why::{activity_label, format_short_duration};
-use crate::output::{
-    CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
-    sanitize,
-};
+use crate::commands::{CommandContext, CommandExamples};
+use crate::output::{CommandResult, Output, first_line, format_age, format_table, sanitize};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("show", &["regatta show T7", "regatta show claude-1"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
@@ -28,65 +28,39 @@ pub(crate) struct ShowArgs {
 
 /// Runs `regatta show`.
 pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
-    let reply: CallReply<serde_json::Value> =
-        app.call_as(&Call::Show(input::IdInput { id: id.into() }))?;
-    let data = reply.data;
-    // The id may belong to any kind of thing, so find out the kind from the fields of the answer.
-    if data.get("asked_wall").is_some() {
-        let approval: Approval = parse_data(data.clone())?;
-        app.output.print_answer(
-            "request.show",
-            &approval,
-            &[format!("regatta why {}", approval.id)],
-            |_| draw_request(&approval),
-        )
-    } else if data.get("subject").is_some() {
-        let task: TaskView = parse_data(data.clone())?;
-        app.output.print_answer(
-            "task.show",
-            &task,
-            &[format!("regatta why {}", task.task.id)],
-            |out| draw_task(out, &task),
-        )
-    } else if data.get("capacity").is_some() {
-        let agent: AgentView = parse_data(data.clone())?;
-        let next = [format!("regatta why {}", agent.agent.name)];
-        app.output.print_answer("agent.show", &agent, &next, |out| {
-            crate::commands::agent::draw_agents(out, std::slice::from_ref(&agent))
-        })
-    } else if data.get("outlook").is_some() {
-        let mission: MissionView = parse_data(data.clone())?;
-        let id = mission.mission.id;
-        let next = [
-            format!("regatta graph {id}"),
-            format!("regatta replay {id}"),
-        ];
-        app.output
-            .print_answer("mission.show", &mission, &next, |out| {
+    let out = &app.output;
+    match app.call(call::Show(input::IdInput { id: id.into() }))?.data {
+        ShowAnswer::Request(approval) => {
+            let next = [format!("regatta why {}", approval.id)];
+            out.print_answer("request.show", &approval, &next, |_| {
+                draw_request(&approval)
+            })
+        }
+        ShowAnswer::Task(task) => {
+            let next = [format!("regatta why {}", task.task.id)];
+            out.print_answer("task.show", &task, &next, |out| draw_task(out, &task))
+        }
+        ShowAnswer::Agent(agent) => {
+            let next = [format!("regatta why {}", agent.agent.name)];
+            out.print_answer("agent.show", &agent, &next, |out| {
+                crate::commands::agent::draw_agents(out, std::slice::from_ref(&*agent))
+            })
+        }
+        ShowAnswer::Mission(mission) => {
+            let id = mission.mission.id;
+            let next = [
+                format!("regatta graph {id}"),
+                format!("regatta replay {id}"),
+            ];
+            out.print_answer("mission.show", &mission, &next, |out| {
                 draw_mission(out, &mission)
             })
-    } else {
-        let attempt: Attempt = parse_data(data.clone())?;
-        app.output.print_answer(
-            "attempt.show",
-            &attempt,
-            &[format!("regatta logs {}", attempt.id)],
-            |_| draw_attempt(&attempt),
-        )
+        }
+        ShowAnswer::Attempt(attempt) => {
+            let next = [format!("regatta logs {}", attempt.id)];
+            out.print_answer("attempt.show", &attempt, &next, |_| draw_attempt(&attempt))
+        }
     }
-}
-
-pub(crate) fn parse_data<T: serde::de::DeserializeOwned>(
-    data: serde_json::Value,
-) -> Result<T, CommandError> {
-    regatta_api::json::from_value(&data).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not read the daemon's answer: {error}"),
-            "the daemon may have another version than this command; restart the daemon: regatta up \
-             --restart",
-        )
-    })
 }
 
 fn draw_task(out: &Output, view: &TaskView) -> String {

@@ -7,16 +7,21 @@ use regatta_core::agent::Runtime;
 use regatta_core::attempt;
 use regatta_core::display::{DisplayState, MissionSummary};
 use regatta_core::ids::MissionId;
+use regatta_core::inbox::InboxKind;
 use regatta_core::plural;
 use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
 use crate::commands::task::task_rows;
-use crate::commands::{CommandContext, provider, starter_agents};
+use crate::commands::{CommandContext, CommandExamples, provider, starter_agents};
 use crate::output::{
     CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
     window_width,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("status", &["regatta status", "regatta status --json"])];
 
 /// The kind of directory in which `regatta` was started, if the directory belongs to no project of
 /// a running daemon.
@@ -381,7 +386,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
     let mut times = vec![String::new(); rows.len()];
     for inbox in &firsts {
         let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
-        let state = if inbox.kind == "failed" {
+        let state = if inbox.kind == InboxKind::Failed {
             DisplayState::Failed
         } else {
             DisplayState::Needs
@@ -461,8 +466,8 @@ fn inbox_line(inbox: &InboxView) -> String {
     } else {
         format!("{} ", inbox.id)
     };
-    match inbox.kind.as_str() {
-        "permission" | "question" => {
+    match inbox.kind {
+        InboxKind::Permission | InboxKind::Question => {
             format!("{number}{}: {}", inbox.kind, first_line(&inbox.subject))
         }
         _ => format!("{number}{}", first_line(&inbox.why)),

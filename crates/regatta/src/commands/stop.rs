@@ -2,14 +2,19 @@
 //! hook, or all missions.
 
 use clap::Args;
-use regatta_api::view::TaskView;
-use regatta_api::{Call, call, input};
+use regatta_api::view::{StopAnswer, TaskView};
+use regatta_api::{call, input};
+use regatta_core::ids::MissionId;
 use regatta_core::schedule;
+use regatta_core::task::TaskStatus;
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
-use crate::commands::show::parse_data;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("stop", &["regatta stop T7", "regatta stop M3 --drain"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
@@ -30,26 +35,21 @@ pub(crate) struct StopArgs {
 /// Runs `regatta stop`.
 pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
     let client = app.client()?;
-    let reply: CallReply<serde_json::Value> = client.call_as(&Call::Stop(input::StopInput {
-        id: args.id.clone(),
-        drain: args.drain,
-        again: args.again,
-    }))?;
+    let answer = client
+        .call(call::Stop(input::StopInput {
+            id: args.id.clone(),
+            drain: args.drain,
+            again: args.again,
+        }))?
+        .data;
     let verb = match (args.drain, args.again) {
         (true, _) => "draining",
         (_, true) => "restarted",
         _ => "stopped",
     };
-    let task_ids = |all: &[serde_json::Value]| -> Vec<String> {
-        let ids = all
-            .iter()
-            .filter_map(|value| value.as_str())
-            .filter(|s| s.starts_with('T'));
-        ids.map(str::to_owned).collect()
-    };
-    let (text, next) = match (&args.id, reply.data.as_array()) {
-        (Some(id), Some(all)) if !task_ids(all).is_empty() => {
-            let tasks = task_ids(all).join(" ");
+    let (text, next) = match (&args.id, &answer) {
+        (Some(id), StopAnswer::Tasks(tasks)) => {
+            let tasks = joined(tasks);
             let next = if args.again {
                 "regatta status".into()
             } else {
@@ -64,51 +64,36 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
             format!("{verb} {id}; its work is kept"),
             vec!["regatta status".into()],
         ),
-        (Some(id), _)
-            if reply
-                .data
-                .as_str()
-                .is_some_and(|firing| firing.starts_with('F')) =>
-        {
-            (
-                format!("{verb} {id}: the hook's command has ended"),
-                vec!["regatta hook log".into()],
-            )
-        }
-        (Some(id), _)
-            if reply.data.get("status").and_then(|status| status.as_str()) == Some("completed") =>
-        {
-            (
-                format!("{verb} the commands that ran after {id} landed"),
-                vec![format!("regatta show {id}")],
-            )
-        }
-        // The answer is a task if a task or an attempt was named, and a list of missions otherwise.
-        (Some(id), _) if reply.data.get("id").is_some() => {
-            let stopped: TaskView = parse_data(reply.data.clone())?;
-            (
-                format!("{verb} {id}; its work is kept"),
-                schedule::resume_command(&stopped.task)
-                    .into_iter()
-                    .collect(),
-            )
-        }
-        (Some(id), _) => (
-            format!("{verb} {id}; all work is kept"),
-            resume_mission_commands(&reply.data),
+        (Some(id), StopAnswer::Firing(_)) => (
+            format!("{verb} {id}: the hook's command has ended"),
+            vec!["regatta hook log".into()],
         ),
-        (None, missions) => {
-            let names: Vec<&str> = missions
+        (Some(id), StopAnswer::Task(stopped)) if stopped.task.status == TaskStatus::Completed => (
+            format!("{verb} the commands that ran after {id} landed"),
+            vec![format!("regatta show {id}")],
+        ),
+        (Some(id), StopAnswer::Task(stopped)) => (
+            format!("{verb} {id}; its work is kept"),
+            schedule::resume_command(&stopped.task)
                 .into_iter()
-                .flatten()
-                .filter_map(|mission| mission.as_str())
-                .collect();
-            let note = still_running_note(&client, &names)?;
-            let description = match names[..] {
+                .collect(),
+        ),
+        (Some(id), StopAnswer::Missions(missions)) => (
+            format!("{verb} {id}; all work is kept"),
+            resume_mission_commands(missions),
+        ),
+        // Without an id every mission is stopped.
+        (None, answer) => {
+            let missions: &[MissionId] = match answer {
+                StopAnswer::Missions(missions) => missions,
+                _ => &[],
+            };
+            let note = still_running_note(&client, missions)?;
+            let description = match missions {
                 [] => {
                     return app.output.print_answer(
                         "stop",
-                        &reply.data,
+                        answer,
                         &["regatta status".into()],
                         |_| format!("no mission is running{note}\n"),
                     );
@@ -119,37 +104,37 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
             (
                 format!(
                     "{verb} {}, {description}; all work is kept{note}",
-                    names.join(" ")
+                    joined(missions)
                 ),
-                resume_mission_commands(&reply.data),
+                resume_mission_commands(missions),
             )
         }
     };
     app.output
-        .print_answer("stop", &reply.data, &next, |_| format!("{text}\n"))
+        .print_answer("stop", &answer, &next, |_| format!("{text}\n"))
+}
+
+/// Returns ids as people type them, separated by spaces.
+fn joined(ids: &[impl ToString]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join(" ")
 }
 
 /// Returns for each stopped mission the command that continues the mission.
-fn resume_mission_commands(missions: &serde_json::Value) -> Vec<String> {
+fn resume_mission_commands(missions: &[MissionId]) -> Vec<String> {
     missions
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|mission| mission.as_str())
+        .iter()
         .map(|id| format!("regatta run --resume {id}"))
         .collect()
 }
 
 /// Returns a line about attempts that still run after every mission was stopped, because their
 /// tasks belong to no mission. Returns an empty text if there are no such attempts.
-fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
+fn still_running_note(client: &Client, stopped: &[MissionId]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
         client.call(call::Status(input::ProjectFilter { project: None }))?;
     let is_running = |task: &&TaskView| {
-        let is_of_stopped_mission = task
-            .task
-            .mission
-            .is_some_and(|id| stopped.contains(&id.to_string().as_str()));
+        let is_of_stopped_mission = task.task.mission.is_some_and(|id| stopped.contains(&id));
         task.task.status.is_running() && !is_of_stopped_mission
     };
     let running: Vec<&TaskView> = status.data.tasks.iter().filter(is_running).collect();

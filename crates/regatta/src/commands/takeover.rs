@@ -5,13 +5,19 @@ use std::ffi::OsString;
 
 use clap::Args;
 use regatta_api::view::{AgentView, TaskView};
-use regatta_api::{Call, call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::task::TaskStatus;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, command_error, first_line};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "takeover",
+    &["regatta takeover T7", "regatta takeover T7 -- make test"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverArgs {
@@ -30,20 +36,16 @@ pub(crate) struct TakeoverArgs {
 pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
     let task = args.id;
     let client = app.client()?;
-    let mut reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: task.to_string(),
-    }))?;
+    let mut view = client.show_task(task)?;
     // The workspace of a task that needs a person may already be removed. Begin the takeover now,
     // because then the daemon creates the workspace again, with the unresolved conflict.
-    if reply.data.task.status == TaskStatus::NeedsHuman {
+    if view.task.status == TaskStatus::NeedsHuman {
         let _begun: CallReply<TaskView> = client.call(call::Takeover(input::IdInput {
             id: task.to_string(),
         }))?;
-        reply = client.call_as(&Call::Show(input::IdInput {
-            id: task.to_string(),
-        }))?;
+        view = client.show_task(task)?;
     }
-    let Some(workspace) = reply.data.workspace.clone() else {
+    let Some(workspace) = view.workspace.clone() else {
         let hint = format!("see the state of the task: regatta why {task}");
         return Err(command_error(
             "no_workspace",
@@ -51,20 +53,20 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
             hint,
         ));
     };
-    let is_by_hand = is_taken_over(&reply.data);
+    let is_by_hand = is_taken_over(&view);
     let own_session = if args.session {
-        Some(session_command(app, &client, &reply.data)?)
+        Some(session_command(app, &client, &view)?)
     } else {
         None
     };
     let command = own_session
         .as_ref()
         .map_or(&args.command, |session_command| &session_command.command);
-    let has_agent = reply.data.task.attempt.is_some() && !is_by_hand;
+    let has_agent = view.task.attempt.is_some() && !is_by_hand;
     if has_agent {
-        pause_agent(&client, &reply.data)?;
+        pause_agent(&client, &view)?;
     }
-    let fixup = reply.data.task.fixup.as_ref().filter(|_| is_by_hand);
+    let fixup = view.task.fixup.as_ref().filter(|_| is_by_hand);
     let conflicts = fixup
         .map(|fixup| fixup.paths.join(" "))
         .filter(|paths| !paths.is_empty());
@@ -89,10 +91,9 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
         )
         .status();
     if has_agent {
-        let _resumed: CallReply<serde_json::Value> =
-            client.call_as(&Call::Resume(input::IdInput {
-                id: task.to_string(),
-            }))?;
+        client.call(call::Resume(input::IdInput {
+            id: task.to_string(),
+        }))?;
     }
     let status = status.map_err(|error| {
         command_error(
@@ -212,14 +213,11 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
     let _paused: CallReply<TaskView> = client.call(call::Pause(request))?;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
     loop {
-        let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-            id: task.to_string(),
-        }))?;
+        let now = client.show_task(task)?;
         let attempt_view = now
-            .data
             .attempts
             .iter()
-            .find(|attempt| Some(attempt.id) == now.data.task.attempt);
+            .find(|attempt| Some(attempt.id) == now.task.attempt);
         match attempt_view {
             Some(attempt) if attempt.session.hold_reason.is_some() && !attempt.session.in_turn => {
                 return Ok(());
@@ -228,10 +226,9 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
                 std::thread::sleep(std::time::Duration::from_millis(100))
             }
             _ => {
-                let _resumed: CallReply<serde_json::Value> =
-                    client.call_as(&Call::Resume(input::IdInput {
-                        id: task.to_string(),
-                    }))?;
+                client.call(call::Resume(input::IdInput {
+                    id: task.to_string(),
+                }))?;
                 let hint = format!("stop it instead: regatta stop {task}");
                 return Err(command_error(
                     "cannot_wait",

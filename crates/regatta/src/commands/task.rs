@@ -14,16 +14,64 @@ use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation}
 use serde::Serialize;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
 use crate::commands::add::{TaskAddArgs, add};
 use crate::commands::assign::{AssignArgs, assign};
 use crate::commands::edit::{TaskEditArgs, edit};
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
     usage_error,
 };
 use crate::plan;
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "task add",
+        &["regatta task add 'Write the changelog' --type docs --files CHANGELOG.md"],
+    ),
+    (
+        "task list",
+        &[
+            "regatta task list --status pending,in_progress",
+            "regatta task list --all --json",
+        ],
+    ),
+    ("task show", &["regatta task show T7"]),
+    ("task set", &["regatta task set T7 --priority 0"]),
+    ("task assign", &["regatta task assign T7 claude-1 --offer"]),
+    ("task accept", &["regatta task accept T7 --as ann"]),
+    ("task reject", &["regatta task reject T7 --as ann"]),
+    ("task cancel", &["regatta task cancel T7 -m 'done by hand'"]),
+    ("task poll", &["regatta task poll --as ann --wait 30s"]),
+    (
+        "task progress",
+        &["regatta task progress T7 'half way' --attempt A9 --token 412"],
+    ),
+    (
+        "task finish",
+        &["regatta task finish T7 --attempt A9 --token 412 --output 'added the form'"],
+    ),
+    (
+        "task fail",
+        &["regatta task fail T7 --attempt A9 --token 412 -m 'the API is missing'"],
+    ),
+    (
+        "task import",
+        &[
+            "regatta task import plan.toml",
+            "regatta task import --beads .beads/issues.jsonl",
+        ],
+    ),
+    (
+        "task export",
+        &[
+            "regatta task export",
+            "regatta task export --beads .beads/issues.jsonl",
+        ],
+    ),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TaskCommand {
@@ -148,6 +196,13 @@ pub(crate) enum TaskCommand {
         #[arg(requires = "beads")]
         file: Option<PathBuf>,
     },
+}
+
+impl TaskCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, TaskCommand::List { .. } | TaskCommand::Show { .. })
+    }
 }
 
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use regatta_core::unknown_fields::UnknownFields;
 use serde::Deserialize;
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, command_error, first_line, format_table, format_table_for,
     short_duration, usage_error, window_width,
@@ -26,6 +26,32 @@ use crate::plan::diagnostic::SourceText;
 use crate::plan::fields::FieldReader;
 use crate::plan::spanned_value::{self, SpannedValue};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "team create",
+        &[
+            "regatta team create harbour --lead amy=claude --member tom=opencode",
+            "regatta team create",
+        ],
+    ),
+    ("team edit", &["regatta team edit --file team.toml"]),
+    ("team list", &["regatta team list"]),
+    ("team show", &["regatta team show harbour"]),
+    ("team explain", &["regatta team explain harbour"]),
+    ("team launch", &["regatta team launch harbour --wait 5m"]),
+    ("team relaunch", &["regatta team relaunch harbour"]),
+    (
+        "team stop",
+        &["regatta team stop harbour --because 'done for today'"],
+    ),
+    ("team retry", &["regatta team retry harbour tom"]),
+    ("team delete", &["regatta team delete harbour"]),
+    ("team undelete", &["regatta team undelete harbour"]),
+    ("team backup", &["regatta team backup harbour harbour.json"]),
+    ("team restore", &["regatta team restore harbour.json"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TeamSubcommand {
@@ -117,6 +143,18 @@ pub(crate) enum TeamSubcommand {
         /// File that regatta team backup wrote
         file: PathBuf,
     },
+}
+
+impl TeamSubcommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(
+            self,
+            TeamSubcommand::List { .. }
+                | TeamSubcommand::Show { .. }
+                | TeamSubcommand::Explain { .. }
+        )
+    }
 }
 
 #[derive(Debug, Args)]

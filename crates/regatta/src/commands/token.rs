@@ -6,9 +6,19 @@ use regatta_api::view::{NewTokenView, TokenView};
 use regatta_api::{call, input};
 
 use crate::client::CallReply;
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_age, format_table};
 use crate::settings::duration_ms;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[
+    (
+        "token add",
+        &["regatta token add ci --scope viewer --expires 30d"],
+    ),
+    ("token list", &["regatta token list"]),
+    ("token rm", &["regatta token rm ci"]),
+];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
@@ -31,6 +41,13 @@ pub(crate) enum TokenCommand {
         /// Name of the token to remove
         name: String,
     },
+}
+
+impl TokenCommand {
+    /// Returns true if the command only reads the daemon's data.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, TokenCommand::List)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,10 +5,14 @@ use regatta_api::view::{LandingView, QueueView, TaskView};
 use regatta_api::{call, input};
 
 use crate::client::{CallReply, Client};
-use crate::commands::CommandContext;
 use crate::commands::land::print_landing_state;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, first_line, format_table};
 use crate::run_progress;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("undo", &["regatta undo", "regatta undo T7 --wait"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {

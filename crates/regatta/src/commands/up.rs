@@ -7,12 +7,15 @@ use regatta_api::view::BridgeView;
 use regatta_api::{call, input};
 
 use crate::client::Client;
-use crate::commands::CommandContext;
 use crate::commands::down::stop_daemon;
 use crate::commands::serve::ListenArgs;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::daemon::RecoveredWork;
 use crate::output::{CommandError, CommandResult, command_error, first_line, format_table};
 use crate::{client, daemon};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("up", &["regatta up", "regatta up --restart"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {

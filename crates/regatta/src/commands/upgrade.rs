@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, command_error};
 use crate::version;
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("upgrade", &["regatta upgrade --check"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {

@@ -1,21 +1,24 @@
 //! The command `why`, which explains why a task or an agent waits, and which commands help.
 
 use clap::Args;
-use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
-use regatta_api::{Call, call, input};
+use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyAnswer};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
+use regatta_core::inbox::InboxKind;
 use regatta_core::schedule::{self, WaitKind, WaitReason};
 use regatta_core::start_gates::GateVerdict;
 use regatta_core::task::TaskStatus;
 use regatta_core::task_timeline::{Activity, TaskTimeline};
 
-use crate::client::CallReply;
-use crate::commands::CommandContext;
-use crate::commands::show::parse_data;
 use crate::commands::takeover::is_taken_over;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandResult, first_line, format_age, format_table, format_time_to_second, short_duration,
 };
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples =
+    &[("why", &["regatta why T7", "regatta why claude-1"])];
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
@@ -26,12 +29,10 @@ pub(crate) struct WhyArgs {
 
 /// Runs `regatta why`.
 pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
-    let reply: CallReply<serde_json::Value> =
-        app.call_as(&Call::Why(input::IdInput { id: id.into() }))?;
-    if reply.data.get("capacity").is_some() {
-        return print_agent_why(app, &parse_data(reply.data)?);
-    }
-    let why: WhyView = parse_data(reply.data)?;
+    let why = match app.call(call::Why(input::IdInput { id: id.into() }))?.data {
+        WhyAnswer::Agent(agent) => return print_agent_why(app, &agent),
+        WhyAnswer::Task(why) => *why,
+    };
     let inbox: Vec<InboxView> = app
         .call(call::InboxList(input::ProjectFilter { project: None }))?
         .data;
@@ -275,9 +276,12 @@ fn remedies(
             "see the whole output of the failed check",
         ));
     }
-    if let Some(request) =
-        request.filter(|inbox| matches!(inbox.kind.as_str(), "permission" | "question" | "stuck"))
-    {
+    if let Some(request) = request.filter(|inbox| {
+        matches!(
+            inbox.kind,
+            InboxKind::Permission | InboxKind::Question | InboxKind::Stuck
+        )
+    }) {
         let what = |step: &str| match step.split(' ').nth(1) {
             Some("allow") => "allow it once",
             Some("deny") => "refuse it",
@@ -285,7 +289,7 @@ fn remedies(
         };
         let steps = crate::commands::inbox::answer_commands(request, false).into_iter();
         remedies.splice(0..0, steps.map(|step| (step.clone(), what(&step))));
-        if request.kind == "permission" {
+        if request.kind == InboxKind::Permission {
             remedies.insert(
                 1.min(remedies.len()),
                 (

@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use regatta_api::Problem;
 use regatta_api::verb::TypedCall;
 use regatta_api::view::VerbAnswer;
-use regatta_api::{Call, Problem};
 use regatta_engine::ports::git::GitRemote;
 use serde::de::DeserializeOwned;
 
@@ -78,10 +78,7 @@ impl DaemonClient {
     where
         C::Output: DeserializeOwned,
     {
-        self.call_as(&call.into_call())
-    }
-
-    fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
+        let call = call.into_call();
         let away = |error: CommandError| DaemonCallError::Unreachable(error.message());
         let body = call
             .to_json()
@@ -100,7 +97,7 @@ impl DaemonClient {
                 Err(_) => DaemonCallError::Unreachable(format!("the daemon answered {status}")),
             });
         }
-        let answer: VerbAnswer<T> = serde_json::from_slice(&body).map_err(|error| {
+        let answer: VerbAnswer<C::Output> = serde_json::from_slice(&body).map_err(|error| {
             DaemonCallError::Unreachable(format!("could not read the daemon's answer: {error}"))
         })?;
         Ok(answer.data)

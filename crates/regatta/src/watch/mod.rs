@@ -30,11 +30,14 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client::{CallReply, Client, EventStreamItem};
-use crate::commands::CommandContext;
+use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{self, CommandError, CommandResult, command_error};
 
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
+
+/// The examples that `--help` prints, by the command's path.
+pub(crate) const EXAMPLES: CommandExamples = &[("watch", &["regatta watch"])];
 
 /// The minimum time between two drawings of the screen.
 const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
@@ -305,7 +308,7 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
         let call = serde_json::to_vec(&action.input)
             .map_err(|error| error.to_string())
             .and_then(|input| Call::parse(&action.verb, &input).map_err(|problem| problem.message));
-        match call.and_then(|call| running_daemon(client.call_while_up_as::<Value>(&call))) {
+        match call.and_then(|call| running_daemon(client.call_any_while_up(&call))) {
             Ok(_) => done += 1,
             Err(why) => problem = Some(why),
         }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use serde_json::{Value, json};
 
 use crate::http::{ApiClient, HttpReply};
-use crate::world::World;
+use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 fn http_post(api: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) -> HttpReply {
     let mut headers = vec![
@@ -14,6 +14,152 @@ fn http_post(api: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) -
     ];
     headers.extend(more.iter().map(|more| (more.0, more.1.to_owned())));
     api.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
+}
+
+/// Returns the entries in the data of a list verb's answer.
+fn entries_of(data: &Value) -> Vec<Value> {
+    let list = data.get("held").unwrap_or(data);
+    list.as_array().unwrap().clone()
+}
+
+/// Returns what a list verb's entry is about, without figures that change with the time.
+fn subject_of(entry: &Value) -> String {
+    let names = [
+        "id", "claim", "n", "team", "name", "check", "project", "channel",
+    ];
+    let found = names.iter().find_map(|name| entry.get(name));
+    found
+        .unwrap_or_else(|| panic!("no key in {entry}"))
+        .to_string()
+}
+
+/// Reads a list in pages of `limit` entries, and returns the subjects of all entries.
+fn read_pages(api: &ApiClient, verb: &str, limit: usize, input: &Value) -> Vec<String> {
+    let (mut subjects, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/api/v1/{verb}?limit={limit}{after}");
+        let reply = http_post(api, &path, &[], input);
+        let page = reply.json();
+        assert_eq!(reply.status, 200, "{path}: {page}");
+        let entries = entries_of(&page["data"]);
+        assert!(entries.len() <= limit, "{path}: {page}");
+        subjects.extend(entries.iter().map(subject_of));
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return subjects,
+        }
+    }
+}
+
+/// Pages have every entry of a list, although a call that asks for no page gets fifty entries.
+#[test]
+fn pages_continue_after_the_number_of_entries_that_a_call_without_pages_returns() {
+    let world = World::with_project();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    // A hook fires at most twenty times in a minute, so four hooks fire.
+    for _ in 0..4 {
+        world.run_ok(&[
+            "hook",
+            "add",
+            "--channel",
+            "shop",
+            "--prefix",
+            "!go",
+            "--",
+            "true",
+        ]);
+    }
+    for nth in 0..120 {
+        let text = if nth < 15 { "!go" } else { "hello" };
+        api.call_ok("msg.send", json!({ "channel": "shop", "text": text }));
+    }
+    let everything = json!({ "limit": 1_000 });
+    let mut firings = Vec::new();
+    let all_ended = wait_until(TEST_TIMEOUT, || {
+        firings = entries_of(&api.call_ok("hook.log", everything.clone()));
+        firings.len() == 60 && firings.iter().all(|firing| !firing["ended"].is_null())
+    });
+    assert!(all_ended, "{firings:?}");
+    for verb in ["msg.history", "audit", "hook.log"] {
+        let all = entries_of(&api.call_ok(verb, everything.clone()));
+        let all: Vec<String> = all.iter().map(subject_of).collect();
+        assert!(all.len() >= 60, "{verb}: {all:?}");
+        assert_eq!(
+            entries_of(&api.call_ok(verb, json!({}))).len(),
+            50,
+            "{verb}"
+        );
+        assert_eq!(read_pages(&api, verb, 20, &json!({})), all, "{verb}");
+        // A limit in the input limits the whole list.
+        let limited = json!({ "limit": 30 });
+        let newest: Vec<String> = entries_of(&api.call_ok(verb, limited.clone()))
+            .iter()
+            .map(subject_of)
+            .collect();
+        assert_eq!(read_pages(&api, verb, 20, &limited), newest, "{verb}");
+    }
+}
+
+/// The pages of every list verb have the entries of the whole list in the same order.
+#[test]
+fn pages_of_every_list_verb_are_the_whole_list() {
+    let world = World::with_project();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    for nth in 0..3 {
+        let name = format!("agent-{nth}");
+        api.call_ok("agent.add", json!({ "name": name, "runtime": "outside" }));
+        api.call_ok("token.add", json!({ "name": name, "scope": "viewer" }));
+        api.call_ok("task.add", json!({ "subject": name, "backlog": true }));
+        api.call_ok(
+            "mission.start",
+            json!({ "title": name, "agents": [name], "tasks": [{ "task": { "subject": name } }] }),
+        );
+        api.call_ok(
+            "policy.add",
+            json!({ "effect": "allow", "matter": { "command": name } }),
+        );
+        api.call_ok(
+            "claim.acquire",
+            json!({ "uris": [format!("file://shop/{nth}")], "agent": name, "ttl_ms": 600_000 }),
+        );
+        api.call_ok(
+            "msg.send",
+            json!({ "channel": name, "text": "@agent-0 hello" }),
+        );
+        world.run_ok(&[
+            "hook",
+            "add",
+            "--channel",
+            "shop",
+            "--prefix",
+            "!go",
+            "--",
+            "true",
+        ]);
+    }
+    api.call_ok("task.cancel", json!({ "task": "T1" }));
+    let mut long_lists = Vec::new();
+    for verb in regatta_api::VERBS.iter().filter(|verb| verb.returns_list) {
+        let input = match verb.name {
+            // These lists are about an attempt, and no attempt runs here.
+            "siblings" | "attempt.checks" => continue,
+            "msg.inbox" => json!({ "agent": "agent-0" }),
+            "task.list" | "conversation.list" => json!({ "all": true }),
+            _ => json!({}),
+        };
+        let whole = entries_of(&api.call_ok(verb.name, input.clone()));
+        let whole: Vec<String> = whole.iter().map(subject_of).collect();
+        assert_eq!(
+            read_pages(&api, verb.name, 1, &input),
+            whole,
+            "{}",
+            verb.name
+        );
+        if whole.len() > 1 {
+            long_lists.push(verb.name);
+        }
+    }
+    assert!(long_lists.len() >= 10, "{long_lists:?}");
 }
 
 /// All pages together have every item once, and the last page has no next one.
@@ -62,6 +208,18 @@ fn a_long_list_comes_in_pages() {
         http_post(&api, "/api/v1/status?limit=5", &[], &json!({})).status,
         400
     );
+    // A call that changes something and cannot have pages is refused before the change.
+    let refused = http_post(
+        &api,
+        "/api/v1/task.cancel?limit=5",
+        &[],
+        &json!({ "task": "T2" }),
+    );
+    assert_eq!(
+        (refused.status, &refused.json()["code"]),
+        (400, &json!("no_list"))
+    );
+    assert_eq!(world.run_json(&["show", "T2"])["status"], "backlog");
     let odd = http_post(&api, "/api/v1/task.list?limit=many", &[], &json!({}));
     assert_eq!(
         (odd.status, &odd.json()["code"]),

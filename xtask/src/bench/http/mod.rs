@@ -2,6 +2,7 @@
 //! agents are fakes, so that the way from a caller to the store and back is measured.
 
 pub(crate) mod bus; // the message bus
+pub(crate) mod lists; // the cost of a page of a long list
 pub(crate) mod polls; // polls per second and their latency
 pub(crate) mod readers; // the cost of a thousand readers of events
 pub(crate) mod runners; // many runners and tasks

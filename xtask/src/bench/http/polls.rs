@@ -25,11 +25,11 @@ use crate::report::{Report, Times, format_ms, format_thousands};
 
 /// The processor time of the threads of this process, by name.
 #[derive(Clone, Debug, Default)]
-struct CpuByThread(BTreeMap<String, u64>);
+pub(super) struct CpuByThread(BTreeMap<String, u64>);
 
 impl CpuByThread {
     /// Returns the times up to now, in nanoseconds. Threads that have ended are not included.
-    fn now() -> anyhow::Result<CpuByThread> {
+    pub(super) fn now() -> anyhow::Result<CpuByThread> {
         let mut spent = CpuByThread::default();
         for task in std::fs::read_dir("/proc/self/task")? {
             let task = task?.path();
@@ -51,7 +51,7 @@ impl CpuByThread {
         Ok(spent)
     }
 
-    fn since(&self, before: &CpuByThread) -> CpuByThread {
+    pub(super) fn since(&self, before: &CpuByThread) -> CpuByThread {
         let more = |(name, took): (&String, &u64)| {
             (
                 name.clone(),
@@ -62,7 +62,7 @@ impl CpuByThread {
     }
 
     /// Returns the microseconds for each of `count` operations.
-    fn micros_per_item(&self, name: &str, count: usize) -> f64 {
+    pub(super) fn micros_per_item(&self, name: &str, count: usize) -> f64 {
         self.0.get(name).copied().unwrap_or(0) as f64 / 1_000.0 / count.max(1) as f64
     }
 }

@@ -8,15 +8,12 @@
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-use regatta_api::view::AgentView;
-use regatta_api::{Call, input};
 use regatta_core::agent::{Runtime, SecretSource, SecretVariable};
 use regatta_core::agent_protocol::{AgentEvent as Spoken, FailureClass, RequestAnswer};
 use regatta_core::ids::{AgentName, AttemptId};
 use regatta_engine::ports::agents::{Agents, Exit, ProgramLaunch, SessionInput, SessionSink};
 
 use crate::agent_test_dirs::{self, AgentTestDir};
-use crate::client::CallReply;
 use crate::commands::CommandContext;
 use crate::interrupt::TerminationSignals;
 use crate::output::{CommandError, CommandResult, Output, command_error, sanitize, short_duration};
@@ -119,10 +116,8 @@ impl SessionSink for AgentTestSink<'_> {
 
 /// Runs `regatta agent test`.
 pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResult {
-    let reply: CallReply<AgentView> = app.call_as(&Call::Show(input::IdInput {
-        id: name.to_string(),
-    }))?;
-    let agent = &reply.data.agent;
+    let view = app.client()?.show_agent(name)?;
+    let agent = &view.agent;
     if agent.runtime == Runtime::Outside {
         return Err(command_error(
             "outside",
@@ -135,7 +130,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }
     // When the agent works on a task, the daemon starts the program. Therefore first report the
     // problems that the daemon has found with the agent.
-    if let Some(problem) = reply.data.problems.first() {
+    if let Some(problem) = view.problems.first() {
         return Err(command_error(
             "not_started",
             problem.what.clone(),

@@ -3,7 +3,7 @@
 use regatta_api::input::{PlannedTask, RuntimeName};
 use regatta_api::team::TeamView;
 use regatta_api::view::AgentView;
-use regatta_api::{Call, Problem, call, input, team as wire};
+use regatta_api::{Problem, call, input, team as wire};
 use regatta_core::agent::{Role, Runtime};
 use regatta_core::ids::AgentName;
 use regatta_core::refusal::Refusal;
@@ -196,10 +196,8 @@ pub(crate) fn warn_of_agents(
     };
     for view in known.data.iter().filter(is_local) {
         let name = &view.agent.name;
-        let details: CallReply<AgentView> = client.call_as(&Call::Show(input::IdInput {
-            id: name.to_string(),
-        }))?;
-        if let Some(problem) = details.data.problems.first() {
+        let details = client.show_agent(name)?;
+        if let Some(problem) = details.problems.first() {
             let hint = problem.hint.replace('\n', "\n  ");
             app.output.print_note(&format!(
                 "warning: {name} cannot start: {}\n  {hint}",

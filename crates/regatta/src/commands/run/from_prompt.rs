@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use regatta_api::input::PlannedTask;
 use regatta_api::plan::{PlanView, extract_plan};
-use regatta_api::view::{MissionView, TaskView};
-use regatta_api::{Call, call, input};
+use regatta_api::view::MissionView;
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, ProjectName};
 use regatta_server::ParsedPlan;
@@ -160,10 +160,11 @@ fn run_planning_round(
         )
     };
     let task = plan.data.task.ok_or_else(missing_task)?;
-    let task_reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: task.to_string(),
-    }))?;
-    let id = task_reply.data.task.mission.ok_or_else(missing_task)?;
+    let id = client
+        .show_task(task)?
+        .task
+        .mission
+        .ok_or_else(missing_task)?;
     let reply: CallReply<MissionView> =
         client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = plan.revision;
@@ -177,11 +178,8 @@ fn run_planning_round(
             return Err(CommandError::Exit(130));
         }
     }
-    let reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
-        id: task.to_string(),
-    }))?;
-    let detail = reply
-        .data
+    let view = client.show_task(task)?;
+    let detail = view
         .attempts
         .iter()
         .rev()
@@ -189,11 +187,10 @@ fn run_planning_round(
         .map(|work_result| work_result.detail.clone());
     let report = detail
         .filter(|detail| !detail.trim().is_empty())
-        .or(reply.data.task.output.clone())
+        .or(view.task.output.clone())
         .unwrap_or_default();
-    if reply.data.at != DisplayState::Landed || report.trim().is_empty() {
-        let why = reply
-            .data
+    if view.at != DisplayState::Landed || report.trim().is_empty() {
+        let why = view
             .task
             .reason
             .clone()
