@@ -150,7 +150,7 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
 /// change files do not start.
 fn check_validation(here: &Path) -> Option<DoctorCheck> {
     let file = settings::nearest_file(here).filter(|file| file.exists())?;
-    let commands = settings::read_file(&file).ok()??.validation.commands?;
+    let commands = settings::read_file(&file, settings::FileKind::Repository).ok()??.validation.commands?;
     commands.is_empty().then(|| {
         check_line(
             "checks",

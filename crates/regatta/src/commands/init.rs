@@ -18,7 +18,7 @@ use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
 use crate::commands::{shell_files, starter_agents};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
-use crate::settings::value_of;
+use crate::settings::{FileKind, value_of};
 use crate::{composition, settings};
 
 #[derive(Debug, Default, Args)]
@@ -243,7 +243,7 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
         (None, None) => facts.branch.clone(),
     };
     let file = facts.top.join("regatta.toml");
-    let known = settings::read_file(&file)?;
+    let known = settings::read_file(&file, FileKind::Repository)?;
     let commands = match known
         .as_ref()
         .and_then(|settings_file| settings_file.validation.commands.clone())
