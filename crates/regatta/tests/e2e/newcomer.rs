@@ -415,7 +415,7 @@ fn an_agent_that_cannot_reach_its_provider_is_named_and_tried_again() {
     let text = first.to_string();
     assert!(
         text.contains("cannot reach its provider: getaddrinfo ENOTFOUND api.example.invalid")
-            && text.contains("regatta agent show scripted"),
+            && text.contains("regatta agent test scripted"),
         "{view}"
     );
 }
