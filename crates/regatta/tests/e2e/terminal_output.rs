@@ -103,10 +103,12 @@ fn output_for_people_matches_the_golden_files() {
         ("claim_list.txt", &["claim", "list"]),
         ("agent_list.txt", &["agent", "list"]),
         ("project_list.txt", &["project", "list"]),
-        ("doctor.txt", &["doctor"]),
     ] {
         assert_golden(name, &normalize(&world.run_ok(args), &world.root));
     }
+    let doctor = world.run_on_path(&["doctor"]);
+    assert_eq!(doctor.exit_code, 0, "{doctor:?}");
+    assert_golden("doctor.txt", &normalize(&doctor.stdout, &world.root));
     let error = world.run(&["claim", "acquire", "file://shop/cellar/wine", "--as", "zoe"]);
     assert_eq!(error.exit_code, 5);
     assert_golden("error.txt", &normalize(&error.stderr, &world.root));
