@@ -45,6 +45,11 @@ check_system() {
     fail "Regatta runs on Linux, and this is $(uname -s)" "use a Linux virtual machine or container: docs/platforms.md"
   [ "$(uname -m)" = x86_64 ] ||
     fail "this release is for x86_64, and this machine is $(uname -m)" "build it from source: cargo install --path crates/regatta"
+  # Linux 5.6 is the first with all system calls that the program uses.
+  kernel=$(uname -r | sed -n 's/^\([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p')
+  if [ -n "$kernel" ] && [ "$(printf '5.6\n%s\n' "$kernel" | sort -V | head -n 1)" != 5.6 ]; then
+    fail "Regatta needs Linux 5.6 or later, and this machine has $kernel" "use a newer system, or a virtual machine with one: docs/platforms.md"
+  fi
   glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc //p')
   [ -n "$glibc" ] ||
     fail "this release needs glibc, and this system has another C library" "use a container with Debian: docs/platforms.md"
@@ -89,6 +94,9 @@ install_release() {
     cp "$name/$file" "$prefix/$file.new"
     mv -f "$prefix/$file.new" "$prefix/$file"
   done <files
+  # `regatta upgrade` names the place again.
+  printf '%s\n' "$from" >"$prefix/share/doc/regatta/installed-from"
+  echo ./share/doc/regatta/installed-from >>files
   cp files "$prefix/share/doc/regatta/installed-files"
   echo "installed regatta $version in $prefix"
   check_surroundings
@@ -140,6 +148,7 @@ main() {
   done
   # The script changes its directory, so relative paths become absolute.
   case $prefix in /*) ;; *) prefix=$PWD/$prefix ;; esac
+  from=${from%/}
   case $from in '' | /* | http://* | https://*) ;; *) from=$PWD/$from ;; esac
   "$action"
 }

@@ -121,9 +121,57 @@ fn a_release_is_installed_and_removed_again() {
         "the unit names the program"
     );
 
+    // `regatta upgrade` reads where the release came from.
+    let source = fs::read_to_string(release.prefix().join("share/doc/regatta/installed-from"));
+    let expected = format!("{}/.\n", release.top.path().display());
+    assert_eq!(source.expect("the script wrote the place"), expected);
+
     let output = release.install(&["--remove"]);
     assert!(output.status.success(), "{}", text(&output));
     assert_eq!(files(&release.prefix()), Vec::<PathBuf>::new());
+}
+
+/// Installs a release on a machine whose `uname -r` prints this.
+fn install_on_kernel(release: &Release, kernel: &str) -> Output {
+    let bin = release.path("fake-bin");
+    fs::create_dir_all(&bin).expect("created");
+    let uname = bin.join("uname");
+    let script = format!(
+        "#!/bin/sh\ncase $1 in -r) echo {kernel} ;; -m) echo x86_64 ;; *) echo Linux ;; esac\n"
+    );
+    fs::write(&uname, script).expect("written");
+    fs::set_permissions(&uname, fs::Permissions::from_mode(0o755)).expect("changed");
+    let path = std::env::var("PATH").expect("there is a PATH");
+    Command::new("sh")
+        .args(["install.sh", "--from", ".", "--prefix"])
+        .arg(release.prefix())
+        .current_dir(&release.top)
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .output()
+        .expect("sh starts")
+}
+
+#[test]
+fn a_kernel_that_is_too_old_is_refused_with_its_version() {
+    if !is_supported() {
+        return;
+    }
+    let release = Release::new("");
+    for kernel in ["4.18.0-553.el8_10.x86_64", "5.5.19"] {
+        let output = install_on_kernel(&release, kernel);
+        assert!(!output.status.success(), "{kernel}");
+        let version: Vec<&str> = kernel.splitn(3, '.').take(2).collect();
+        let words = format!(
+            "needs Linux 5.6 or later, and this machine has {}",
+            version.join(".")
+        );
+        assert!(text(&output).contains(&words), "{}", text(&output));
+        assert_eq!(files(&release.prefix()), Vec::<PathBuf>::new());
+    }
+    for kernel in ["5.6.0", "5.10.0-33-amd64", "6.1.0-28-amd64", "unknown"] {
+        let output = install_on_kernel(&release, kernel);
+        assert!(output.status.success(), "{kernel}: {}", text(&output));
+    }
 }
 
 #[test]

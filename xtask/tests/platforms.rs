@@ -101,6 +101,28 @@ fn the_page_lists_every_module_that_only_linux_can_run() {
     );
 }
 
+/// A build for another system stops with one sentence. The sentence is in the crate that is built
+/// first, and nowhere else, because a port has to remove it.
+#[test]
+fn a_build_for_another_system_stops_with_one_sentence() {
+    let mut paths = Vec::new();
+    sources(&root().join("crates"), &mut paths);
+    let with_error: Vec<String> = paths
+        .iter()
+        .filter_map(|path| {
+            let text = fs::read_to_string(path).expect("sources are UTF-8");
+            text.contains("compile_error!").then_some(text)
+        })
+        .collect();
+    assert_eq!(with_error.len(), 1, "one place has the error");
+    let core = fs::read_to_string(root().join("crates/regatta-core/src/lib.rs"))
+        .expect("the crate is there");
+    assert_eq!(with_error[0], core);
+    assert!(core.contains(
+        "#[cfg(not(target_os = \"linux\"))]\ncompile_error!(\n    \"Regatta runs on Linux only."
+    ));
+}
+
 #[test]
 fn tests_and_comments_do_not_count() {
     assert!(is_linux_only("let fd = pidfd_open(pid)?;\n"));

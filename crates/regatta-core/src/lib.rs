@@ -25,6 +25,15 @@
 //! board's revision, which is the number of the last event. A test in `xtask` checks this. The
 //! engine, the store and the adapters do the rest.
 
+// The error is here, although this crate would run everywhere, because every other crate depends on
+// this one. So a build for another system stops with this sentence and not with errors about missing
+// system calls.
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Regatta runs on Linux only. On macOS and Windows, build and run it in a Linux virtual machine, \
+     in WSL2 or in a container; docs/platforms.md says how."
+);
+
 // How a request is decided.
 pub mod board; // all live state, and the only code that changes it
 mod canonical_json; // a text that is equal for equal values

@@ -1,5 +1,6 @@
-//! Computes from the machine's size the number of trials that are validated at the same time. A
-//! trial merges finished work onto the trunk and runs the checks on the result.
+//! Reads the machine's size and the release of its kernel, and computes from the size the number of
+//! trials that are validated at the same time. A trial merges finished work onto the trunk and runs
+//! the checks on the result.
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +28,11 @@ pub(crate) fn validation_slots() -> u32 {
             Path::new("/sys/fs/cgroup/memory.max"),
         ),
     )
+}
+
+/// Returns the release of the running kernel, such as `6.1.0-28-amd64`.
+pub(crate) fn kernel_release() -> Option<String> {
+    fs::read_to_string("/proc/sys/kernel/osrelease").ok()
 }
 
 /// Returns the number of validations (runs of the checks on a merge result) for which these cores

@@ -29,7 +29,7 @@ use crate::composition;
 use crate::listen_address::{self, BoundListeners};
 use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
-use crate::settings;
+use crate::settings::{self, ResolvedSetting};
 
 /// The data directory, in which a daemon keeps all of its data. The methods return the paths of
 /// files in the directory and check its locks.
@@ -561,26 +561,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
-    let settings = settings::resolve_all(Path::new("/"))?;
-    let configured = settings.iter().find(|resolved_setting| {
-        resolved_setting.name == "daemon.max_attempts" && resolved_setting.origin != "default"
-    });
-    let hint = || {
-        format!(
-            "fix it in {}",
-            configured.map_or("config.toml", |resolved_setting| resolved_setting
-                .origin
-                .as_str())
-        )
-    };
-    if let Some(configured) = configured {
-        limits.max_attempts = configured.value.parse().map_err(|_| {
-            let what = format!(
-                "daemon.max_attempts is {:?}, which is not a number",
-                configured.value
-            );
-            command_error("bad_config", what, hint())
-        })?;
+    if let Some(max_attempts) = max_attempts_of(&settings::resolve_all(Path::new("/"))?)? {
+        limits.max_attempts = max_attempts;
     }
     let command = regatta_core::command::Command::SetLimits { limits };
     let request = regatta_core::command::Request {
@@ -591,7 +573,33 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     engine
         .submit(request)
         .map(|_| ())
-        .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), hint()))
+        .map_err(|command_failure| {
+            let hint =
+                "fix daemon.max_attempts in config.toml, or the variable REGATTA_MAX_ATTEMPTS";
+            command_error("bad_config", command_failure.to_string(), hint)
+        })
+}
+
+/// Returns the number of attempts that the settings allow on this machine, or `None` if they do not
+/// set the number.
+pub(crate) fn max_attempts_of(settings: &[ResolvedSetting]) -> Result<Option<u32>, CommandError> {
+    let configured = settings.iter().find(|resolved_setting| {
+        resolved_setting.name == "daemon.max_attempts" && resolved_setting.origin != "default"
+    });
+    let Some(configured) = configured else {
+        return Ok(None);
+    };
+    configured.value.parse().map(Some).map_err(|_| {
+        let what = format!(
+            "daemon.max_attempts is {:?}, which is not a number",
+            configured.value
+        );
+        command_error(
+            "bad_config",
+            what,
+            format!("fix it in {}", configured.origin),
+        )
+    })
 }
 
 /// The arguments of [`run_server`], except the engine.

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use crate::commands::serve::ListenArgs;
 use crate::daemon::{DataDir, write_atomically};
 use crate::output::{CommandError, command_error, usage_error};
-use crate::settings;
+use crate::settings::{self, ResolvedSetting};
 
 /// The open listeners of a daemon: `tcp` for this machine, and `public_listener` for other
 /// machines, if configured.
@@ -90,19 +90,26 @@ pub(crate) fn public_url(outside: &PublicListener) -> Option<String> {
 
 /// The address on which the daemon should listen, and its TLS files, from options, environment and
 /// settings.
-struct ListenRequest {
-    address: SocketAddr,
+pub(crate) struct ListenRequest {
+    pub(crate) address: SocketAddr,
     /// True if a person chose the address. Otherwise the daemon may use another port.
     is_chosen: bool,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    hosts: Vec<String>,
-    is_insecure: bool,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) is_insecure: bool,
 }
 
 impl ListenRequest {
+    /// Reads the request from the options, the environment and the user's own settings.
     fn read(args: &ListenArgs) -> Result<ListenRequest, CommandError> {
-        let all = settings::resolve_all(Path::new("/"))?;
+        ListenRequest::from_settings(args, &settings::resolve_all(Path::new("/"))?)
+    }
+
+    pub(crate) fn from_settings(
+        args: &ListenArgs,
+        all: &[ResolvedSetting],
+    ) -> Result<ListenRequest, CommandError> {
         let setting = |name: &str| {
             all.iter().find(|resolved_setting| {
                 resolved_setting.name == name && !resolved_setting.value.is_empty()

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use regatta_engine::Engine;
 use regatta_engine::ports::git::ProjectRepo;
 
 use crate::output::{CommandError, command_error, first_line};
-use crate::settings;
+use crate::settings::{self, FileKind};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -125,7 +125,7 @@ impl ProjectFiles {
     }
 
     fn apply_to(&self, known: &Project) -> Result<(), CommandError> {
-        let Some(add) = read_project_settings(known)? else {
+        let Some(add) = read_project_settings(known, settings::user_file())? else {
             return Ok(());
         };
         let git = self.engine.git();
@@ -190,14 +190,18 @@ fn file_stamps(location: &Path) -> Vec<Option<FileStamp>> {
 /// Reads the current settings of a project from its files. Settings that are not in the files,
 /// because `regatta init` got them as options or from the environment, stay as they are. Returns
 /// `None` if the project has no `regatta.toml`.
-fn read_project_settings(known: &Project) -> Result<Option<project::AddProject>, CommandError> {
+pub(crate) fn read_project_settings(
+    known: &Project,
+    user_file: Option<PathBuf>,
+) -> Result<Option<project::AddProject>, CommandError> {
     let location = Path::new(&known.location);
     let Some(path) = settings::nearest_file(location) else {
         return Ok(None);
     };
-    let Some(file) = settings::read_file(&path)? else {
+    let Some(file) = settings::read_file(&path, FileKind::Repository)? else {
         return Ok(None);
     };
+    let layers = settings::read_layers(location, user_file)?;
     let bad = |what: String| {
         command_error(
             "bad_config",
@@ -209,15 +213,15 @@ fn read_project_settings(known: &Project) -> Result<Option<project::AddProject>,
         Some(name) => BranchName::new(name).map_err(|error| bad(error.to_string()))?,
         None => known.trunk.clone(),
     };
-    let timeout = file
+    let timeout = settings::merge_layers(&layers)?
         .validation
         .timeout
         .as_deref()
         .map(settings::duration_ms)
         .transpose()
         .map_err(bad)?;
-    let mut found = settings::project_settings(location)?;
-    if !settings::is_set_in_files(location, "landing.checkout")?
+    let mut found = settings::project_settings_of(&layers)?;
+    if !settings::is_set_in(&layers, "landing.checkout")
         && std::env::var_os("REGATTA_CHECKOUT").is_none()
     {
         found.landing.checkout = known.settings.landing.checkout;

@@ -64,6 +64,71 @@ impl Default for SettingsFile {
     }
 }
 
+/// The two files that can contain settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    /// `regatta.toml`, which belongs to a repository.
+    Repository,
+    /// `config.toml`, the user's own file.
+    User,
+}
+
+/// Tables that count only in the user's own file. They concern the machine and the accounts of a
+/// person, so a repository that somebody clones must not be able to set them.
+const USER_TABLES: [&str; 4] = ["agents", "bridges", "daemon", "price"];
+
+/// Settings that count only in `regatta.toml`, because they are read from the tree that lands.
+const REPOSITORY_SETTINGS: [&str; 1] = ["validation.commands"];
+
+impl FileKind {
+    /// Returns true if a setting such as `landing.review` counts in this kind of file.
+    pub(crate) fn has_setting(self, name: &str) -> bool {
+        let table = name.split(['.', '[']).next().unwrap_or(name);
+        match self {
+            FileKind::Repository => !USER_TABLES.contains(&table),
+            FileKind::User => !REPOSITORY_SETTINGS.contains(&name),
+        }
+    }
+
+    /// Refuses settings that do not count in this kind of file.
+    fn check(self, path: &Path, table: &toml::Table) -> Result<(), CommandError> {
+        let (names, other) = match self {
+            FileKind::Repository => (
+                &USER_TABLES[..],
+                user_file().map_or_else(|| "config.toml".to_owned(), |path| display_path(&path)),
+            ),
+            FileKind::User => (
+                &REPOSITORY_SETTINGS[..],
+                "the regatta.toml of the repository".to_owned(),
+            ),
+        };
+        let Some(name) = names.iter().find(|name| value_at(table, name).is_some()) else {
+            return Ok(());
+        };
+        let message = match self {
+            FileKind::Repository => format!(
+                "invalid settings in {}: [{name}] counts only in your own file, config.toml",
+                path.display()
+            ),
+            FileKind::User => format!(
+                "invalid settings in {}: {name} counts only in the regatta.toml of a repository",
+                path.display()
+            ),
+        };
+        Err(command_error(
+            "bad_config",
+            message,
+            format!("move {name} to {other}"),
+        ))
+    }
+}
+
+/// A settings file, and a table of only those fields that the file contains.
+pub(crate) struct SettingsLayer {
+    path: PathBuf,
+    table: toml::Table,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ProjectSection {
@@ -120,13 +185,16 @@ fn parse_value<T: DeserializeOwned>(value: &toml::Value) -> Result<T, String> {
 }
 
 /// Reads a settings file. Returns `None` if the file does not exist.
-pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandError> {
-    Ok(read_layer(path)?.map(|(file, _)| file))
+pub(crate) fn read_file(path: &Path, kind: FileKind) -> Result<Option<SettingsFile>, CommandError> {
+    Ok(read_layer(path, kind)?.map(|(file, _)| file))
 }
 
 /// Reads a settings file. Returns the parsed settings, with defaults, and a table of only those
 /// fields that the file contains. Returns `None` if the file does not exist.
-fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, CommandError> {
+fn read_layer(
+    path: &Path,
+    kind: FileKind,
+) -> Result<Option<(SettingsFile, toml::Table)>, CommandError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error)
@@ -160,10 +228,10 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
         );
         command_error("bad_config", message, hint)
     };
-    Ok(Some((
-        toml::from_str(&text).map_err(bad)?,
-        toml::from_str(&text).map_err(bad)?,
-    )))
+    let file = toml::from_str(&text).map_err(bad)?;
+    let table = toml::from_str(&text).map_err(bad)?;
+    kind.check(path, &table)?;
+    Ok(Some((file, table)))
 }
 
 /// Returns the path of the user's own settings file, `~/.config/regatta/config.toml` unless
@@ -180,10 +248,15 @@ pub(crate) fn user_file() -> Option<PathBuf> {
 /// Returns the prices of models: first the prices in the user's own settings file, then the
 /// built-in prices. For each model the first match is used.
 pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
-    let Some(path) = user_file() else {
-        return Ok(prices::default_prices());
-    };
-    let user_prices = read_file(&path)?
+    match user_file() {
+        Some(path) => load_prices_from(&path),
+        None => Ok(prices::default_prices()),
+    }
+}
+
+/// Returns the prices in a file, followed by the built-in prices.
+pub(crate) fn load_prices_from(path: &Path) -> Result<Vec<ModelPrice>, CommandError> {
+    let user_prices = read_file(path, FileKind::User)?
         .map(|settings_file| settings_file.price)
         .unwrap_or_default();
     if let Some(invalid) = user_prices
@@ -206,8 +279,9 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
 /// Reads the sections `agents` and `bridges` from the user's own settings file. Returns mistakes as
 /// part of the result instead of failing, so that the daemon starts anyway.
 pub(crate) fn load_bridges() -> config::BridgeSettings {
-    let file = match user_file().map(|path| read_layer(&path)).transpose() {
-        Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
+    let file = user_file().map(|path| read_file(&path, FileKind::User));
+    let file = match file.transpose() {
+        Ok(file) => file.flatten().unwrap_or_default(),
         Err(error) => {
             return config::BridgeSettings {
                 agents: vec![],
@@ -277,7 +351,6 @@ pub(crate) struct ResolvedSetting {
 const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
-    ("validation.commands", "REGATTA_VALIDATION", ""),
     ("validation.timeout", "REGATTA_VALIDATION_TIMEOUT", "10m"),
     ("run.max_workers", "REGATTA_MAX_WORKERS", "5"),
     ("run.agents", "REGATTA_AGENTS", ""),
@@ -292,7 +365,17 @@ const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
 
 /// Returns every setting with its value and the source of the value, for the repository at `repo`.
 pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
-    let layers = read_layers(repo)?;
+    resolve_layers(&read_layers(repo, user_file())?, &|name| {
+        std::env::var(name).ok()
+    })
+}
+
+/// Returns every setting with its value and the source of the value. `environment` returns the
+/// value of an environment variable.
+pub(crate) fn resolve_layers(
+    layers: &[SettingsLayer],
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Vec<ResolvedSetting>, CommandError> {
     let (dir, origin) = data_dir()?;
     let mut resolved = vec![ResolvedSetting {
         name: "data_dir".into(),
@@ -300,15 +383,14 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
         origin: origin.into(),
     }];
     for (name, env, default) in ENVIRONMENT_SETTINGS {
-        let from_env = std::env::var(env)
-            .ok()
+        let from_env = environment(env)
             .filter(|s| !s.is_empty())
             .map(|s| (s, (*env).to_owned()));
         let from_file = || {
-            layers.iter().find_map(|(path, _, table)| {
+            layers.iter().find_map(|layer| {
                 Some((
-                    format_value(name, value_at(table, name)?),
-                    display_path(path),
+                    format_value(name, value_at(&layer.table, name)?),
+                    display_path(&layer.path),
                 ))
             })
         };
@@ -329,7 +411,7 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
     collect_value_names(&default_settings(), "", &mut names);
     layers
         .iter()
-        .for_each(|(_, _, table)| collect_value_names(table, "", &mut names));
+        .for_each(|layer| collect_value_names(&layer.table, "", &mut names));
     names.sort();
     names.dedup();
     names.retain(|name| {
@@ -338,10 +420,10 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
             .all(|resolved_setting| resolved_setting.name != *name)
     });
     for name in names {
-        let from_file = layers.iter().find_map(|(path, _, table)| {
+        let from_file = layers.iter().find_map(|layer| {
             Some((
-                format_value(&name, value_at(table, &name)?),
-                display_path(path),
+                format_value(&name, value_at(&layer.table, &name)?),
+                display_path(&layer.path),
             ))
         });
         let default_value = || {
@@ -364,18 +446,29 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
 /// Returns the settings that the daemon needs for the project at `repo`, from the settings files
 /// and the environment.
 pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, CommandError> {
+    project_settings_of(&read_layers(repo, user_file())?)
+}
+
+/// Merges settings files into one. The first file that has a setting counts.
+pub(crate) fn merge_layers(layers: &[SettingsLayer]) -> Result<SettingsFile, CommandError> {
     let mut merged = toml::Table::new();
-    for (_, _, table) in read_layers(repo)?.into_iter().rev() {
-        merge_tables(&mut merged, table);
+    for layer in layers.iter().rev() {
+        merge_tables(&mut merged, layer.table.clone());
     }
-    let file: SettingsFile = parse_value(&merged.into()).map_err(|message| {
+    parse_value(&merged.into()).map_err(|message| {
         command_error(
             "bad_config",
             message,
             "see where each setting comes from: regatta config show --origin",
         )
-    })?;
-    let mut settings = project_settings_from(file)?;
+    })
+}
+
+/// Returns the settings that the daemon needs for a project with these settings files.
+pub(crate) fn project_settings_of(
+    layers: &[SettingsLayer],
+) -> Result<project::ProjectSettings, CommandError> {
+    let mut settings = project_settings_from(merge_layers(layers)?)?;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
         settings.landing.checkout = match checkout.as_str() {
             "skip" => project::CheckoutPolicy::Skip,
@@ -438,30 +531,38 @@ pub(crate) fn nearest_file(dir: &Path) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Returns true if a settings file that applies to `repo` contains this setting.
-pub(crate) fn is_set_in_files(repo: &Path, setting: &str) -> Result<bool, CommandError> {
-    Ok(read_layers(repo)?
+/// Returns true if one of the settings files contains this setting.
+pub(crate) fn is_set_in(layers: &[SettingsLayer], setting: &str) -> bool {
+    layers
         .iter()
-        .any(|(_, _, table)| value_at(table, setting).is_some()))
+        .any(|layer| value_at(&layer.table, setting).is_some())
 }
 
 /// Reads the settings files that apply to a directory: its `regatta.toml`, then the user's own
 /// file.
-fn read_layers(repo: &Path) -> Result<Vec<(PathBuf, SettingsFile, toml::Table)>, CommandError> {
-    let mut found = Vec::new();
-    for path in nearest_file(repo).into_iter().chain(user_file()) {
-        if let Some((file, table)) = read_layer(&path)? {
-            found.push((path, file, table));
+pub(crate) fn read_layers(
+    repo: &Path,
+    user_file: Option<PathBuf>,
+) -> Result<Vec<SettingsLayer>, CommandError> {
+    let repository = nearest_file(repo).map(|path| (path, FileKind::Repository));
+    let user = user_file.map(|path| (path, FileKind::User));
+    let mut layers = Vec::new();
+    for (path, kind) in repository.into_iter().chain(user) {
+        if let Some((_, table)) = read_layer(&path, kind)? {
+            layers.push(SettingsLayer { path, table });
         }
     }
-    Ok(found)
+    Ok(layers)
 }
 
 /// Returns true if this can be the name of a setting in a settings file. Only its table is checked,
-/// such as `landing` in `landing.review`.
+/// such as `landing` in `landing.review`, except that `[daemon]` shares its names with the limits of
+/// the running daemon.
 pub(crate) fn is_file_setting(name: &str) -> bool {
+    let mut known = ENVIRONMENT_SETTINGS.iter();
     let table = name.split('.').next().unwrap_or(name);
-    default_settings().contains_key(table)
+    known.any(|(known, ..)| *known == name)
+        || (table != "daemon" && default_settings().contains_key(table))
 }
 
 /// Returns all settings with a default, as the table that a settings file would contain.

@@ -6,8 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use regatta_core::team::{TeamEnvironment, TeamMember};
 use serde_json::{Value, json};
 
+use crate::commands::serve::ListenArgs;
+use crate::daemon::max_attempts_of;
+use crate::listen_address::ListenRequest;
+use crate::output::CommandError;
+use crate::project_files::read_project_settings;
 use crate::settings::{
-    SettingsFile, bridge_settings, duration_ms, project_settings_from, read_file,
+    FileKind, SettingsFile, bridge_settings, duration_ms, load_prices_from, project_settings_from,
+    read_file, read_layers, resolve_layers, value_of,
 };
 
 const SETTINGS_PAGE: &str = include_str!("../../../docs/settings.md");
@@ -347,11 +353,11 @@ fn value_of_key(table: &Value, key: &str) -> Value {
 
 /// Reads a settings file as the program does, including the sections of bridges. Returns its
 /// settings, including the defaults.
-fn read_settings(text: &str) -> Value {
+fn read_settings(text: &str, kind: FileKind) -> Value {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("regatta.toml");
+    let path = directory.path().join("settings.toml");
     std::fs::write(&path, text).unwrap();
-    let file = read_file(&path)
+    let file = read_file(&path, kind)
         .unwrap_or_else(|error| panic!("{text}: {}", error.message()))
         .unwrap();
     project_settings_from(file.clone())
@@ -370,27 +376,42 @@ fn read_settings(text: &str) -> Value {
     settings
 }
 
+/// Returns the text of a settings file that sets a key to its example, together with the keys
+/// without which this key is not valid.
+fn example_file(
+    key: &str,
+    page: &BTreeMap<&str, PageRow>,
+    examples: &BTreeMap<String, Value>,
+) -> String {
+    let parent = |key: &str| key.rsplit_once('.').map(|(parent, _)| parent.to_owned());
+    let needs_all = key.starts_with("daemon.");
+    let mut table = json!({});
+    let needed = page.iter().filter(|(other, row)| {
+        (needs_all || row.default == "required") && parent(other) == parent(key)
+    });
+    for (other, _) in needed {
+        set_key(&mut table, other, examples[*other].clone());
+    }
+    set_key(&mut table, key, examples[key].clone());
+    let table: toml::Table = serde_json::from_value(table).unwrap();
+    toml::to_string(&table).unwrap()
+}
+
 /// The program reads each example, and the setting then has the example's value, which is not the
 /// default.
 #[test]
 fn every_example_sets_its_key_to_a_value_other_than_the_default() {
     let examples = settings_keys().examples;
     let page = rows_on_page("regatta.toml");
-    let defaults = read_settings("");
+    let defaults = read_settings("", FileKind::User);
     for (key, row) in &page {
-        let parent = |key: &str| key.rsplit_once('.').map(|(parent, _)| parent.to_owned());
-        let mut table = json!({});
-        let required = page
-            .iter()
-            .filter(|(other, row)| row.default == "required" && parent(other) == parent(key));
-        for (other, _) in required {
-            set_key(&mut table, other, examples[*other].clone());
-        }
-        set_key(&mut table, key, examples[*key].clone());
-
-        let table: toml::Table = serde_json::from_value(table).unwrap();
-        let text = toml::to_string(&table).unwrap();
-        let value = value_of_key(&read_settings(&text), key);
+        let text = example_file(key, &page, &examples);
+        let kind = if FileKind::Repository.has_setting(key) {
+            FileKind::Repository
+        } else {
+            FileKind::User
+        };
+        let value = value_of_key(&read_settings(&text, kind), key);
         let written = parse_cell(row.example).unwrap_or_else(|| panic!("{key} has no example"));
         // The example of `lanes.policy` gives the lane as one word, but the program stores it as a
         // table. Compare only the word.
@@ -411,4 +432,109 @@ fn every_example_sets_its_key_to_a_value_other_than_the_default() {
         }
     }
     assert!(page.len() > 100, "only {} examples were read", page.len());
+}
+
+/// Returns the kinds of files in which a key counts, as the page says it: in the first paragraph
+/// of the key's section, or in the last cell of the key's row.
+fn documented_files(key: &str, row: &PageRow) -> Vec<FileKind> {
+    let table = key.split(['.', '[']).next().unwrap();
+    let section = SETTINGS_PAGE
+        .split("\n### ")
+        .find(|text| {
+            let head = text.lines().next().unwrap();
+            head.split([',', ' ']).any(|name| name == table)
+        })
+        .unwrap_or_else(|| panic!("no section for {key}"));
+    let only_user = section
+        .split("\n|")
+        .next()
+        .unwrap()
+        .contains("only in your own `config.toml`");
+    let only_repository = row.line.contains("Counts only in `regatta.toml`");
+    let mut kinds = Vec::new();
+    kinds.extend((!only_user).then_some(FileKind::Repository));
+    kinds.extend((!only_repository).then_some(FileKind::User));
+    kinds
+}
+
+/// Returns the value that a setting has for the daemon, or for `init` with `[project]`, when a file
+/// of this kind has the text.
+fn value_in_effect(key: &str, text: &str, kind: FileKind) -> Result<Value, CommandError> {
+    let directory = tempfile::tempdir().unwrap();
+    let repository = directory.path().join("shop");
+    let user = directory.path().join("config.toml");
+    std::fs::create_dir(&repository).unwrap();
+    let of_kind = |expected| if kind == expected { text } else { "" };
+    std::fs::write(
+        repository.join("regatta.toml"),
+        of_kind(FileKind::Repository),
+    )
+    .unwrap();
+    std::fs::write(&user, of_kind(FileKind::User)).unwrap();
+    let layers = read_layers(&repository, Some(user.clone()))?;
+    let resolved = resolve_layers(&layers, &|_| None)?;
+    let known = serde_json::from_value(json!({
+        "name": "shop", "location": repository, "trunk": "main", "validation": [],
+        "validation_timeout_ms": 1, "created_wall": 0,
+    }))
+    .unwrap();
+    let project = read_project_settings(&known, Some(user.clone()))?.unwrap();
+    let listen = || ListenRequest::from_settings(&ListenArgs::default(), &resolved);
+    Ok(match key {
+        "project.name" | "project.trunk" => json!(value_of(&resolved, key)),
+        "validation.commands" => json!(project.validation),
+        "validation.timeout" => json!(format!("{}ms", project.validation_timeout_ms)),
+        "daemon.listen" => json!(listen()?.address),
+        "daemon.tls_cert" => json!(listen()?.certificate),
+        "daemon.tls_key" => json!(listen()?.key),
+        "daemon.hosts" => json!(listen()?.hosts),
+        "daemon.insecure_listen" => json!(listen()?.is_insecure),
+        "daemon.max_attempts" => json!(max_attempts_of(&resolved)?),
+        _ if key.starts_with("price[]") => {
+            let prices = json!({ "price": load_prices_from(&user)? });
+            value_of_key(&prices, key)
+        }
+        _ if key.starts_with("agents.") || key.starts_with("bridges.") => {
+            let text = std::fs::read_to_string(&user).unwrap();
+            value_of_key(&read_settings(&text, FileKind::User), key)
+        }
+        _ => value_of_key(&serde_json::to_value(project.settings).unwrap(), key),
+    })
+}
+
+/// Each key has its effect in each file in which the page says that the key counts. The other file
+/// is refused, and the problem names the file to which the key belongs.
+#[test]
+fn every_setting_has_an_effect_in_its_files_and_is_refused_in_the_other() {
+    let examples = settings_keys().examples;
+    let page = rows_on_page("regatta.toml");
+    let mut refused = 0;
+    for (key, row) in &page {
+        let text = example_file(key, &page, &examples);
+        let documented = documented_files(key, row);
+        for kind in [FileKind::Repository, FileKind::User] {
+            let found = value_in_effect(key, &text, kind);
+            if documented.contains(&kind) {
+                let value = found.unwrap_or_else(|error| panic!("{key}: {}", error.message()));
+                let value = match *key {
+                    "lanes.policy" => json!({ EXAMPLE_NAME: value[EXAMPLE_NAME]["lane"] }),
+                    _ => value,
+                };
+                let expected = &examples[*key];
+                assert!(
+                    is_same_setting(&value, expected),
+                    "{key} in {kind:?} is {value} and not {expected}"
+                );
+            } else {
+                let error = found.expect_err(key).message();
+                let home = match kind {
+                    FileKind::Repository => "counts only in your own file, config.toml",
+                    FileKind::User => "counts only in the regatta.toml of a repository",
+                };
+                assert!(error.contains(home), "{key}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 30, "only {refused} settings were refused");
 }

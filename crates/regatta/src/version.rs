@@ -1,4 +1,4 @@
-//! Returns the version of the program. A release build adds its commit and date.
+//! Returns the version of the program, with its commit and date if the build knew them.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the version as `--version` prints it. The version of a build in a checkout contains no
-/// commit and date, because otherwise cargo would build the program again after every commit.
+/// Returns the version as `--version` prints it. `build.rs` or `cargo xtask dist` sets the commit and
+/// the date.
 pub(crate) fn text() -> &'static str {
     &TEXT
 }
@@ -19,7 +19,7 @@ pub(crate) fn text() -> &'static str {
 fn text_of(version: &str, commit: Option<&str>, date: Option<&str>) -> String {
     match (commit, date) {
         (Some(commit), Some(date)) => format!("{version} ({commit} {date})"),
-        _ => format!("{version} (built from a checkout)"),
+        _ => format!("{version} (built without git)"),
     }
 }
 
@@ -28,13 +28,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_names_its_commit_and_date() {
+    fn the_version_names_the_commit_and_the_date() {
         let release = text_of("0.1.0", Some("24a8c3a1"), Some("2026-11-19"));
         assert_eq!(release, "0.1.0 (24a8c3a1 2026-11-19)");
-        assert_eq!(
-            text_of("0.1.0", None, None),
-            "0.1.0 (built from a checkout)"
-        );
+        assert_eq!(text_of("0.1.0", None, None), "0.1.0 (built without git)");
         assert!(text().starts_with(env!("CARGO_PKG_VERSION")));
     }
 }

@@ -25,6 +25,9 @@ const LIBRARIES: [&str; 6] = [
 /// The goal is 20 MB. The limit only stops further growth.
 const MAX_BINARY_BYTES: u64 = 27 * 1024 * 1024;
 
+/// The limit for `target/release/regatta`, which people build from a checkout.
+const MAX_RELEASE_BINARY_BYTES: u64 = 30 * 1000 * 1000;
+
 /// The parameters of a build: the directories, the tools, and the time of the commit.
 pub(crate) struct Build<'a> {
     pub(crate) root: &'a Path,
@@ -85,10 +88,7 @@ fn git_output(root: &Path, args: &[&str]) -> anyhow::Result<String> {
 pub(crate) fn check(binary: &Path, root: &Path) -> anyhow::Result<()> {
     let bytes = std::fs::read(binary).with_context(|| binary.display().to_string())?;
     let size = bytes.len() as u64;
-    ensure!(
-        size <= MAX_BINARY_BYTES,
-        "the binary has {size} bytes, the limit is {MAX_BINARY_BYTES}"
-    );
+    check_size(binary, MAX_BINARY_BYTES)?;
 
     let symbols = text(Command::new("objdump").arg("--dynamic-syms").arg(binary))?;
     let newest = newest_glibc(&symbols)?;
@@ -134,6 +134,26 @@ pub(crate) fn check(binary: &Path, root: &Path) -> anyhow::Result<()> {
     println!(
         "binary: {size} bytes, needs glibc {}.{}, no other library, no path of this machine",
         newest.0, newest.1
+    );
+    Ok(())
+}
+
+/// Checks the size of the program that `cargo build --release` made, if somebody built it here.
+pub(crate) fn check_release_build(target_dir: &Path) -> anyhow::Result<()> {
+    let binary = target_dir.join("release/regatta");
+    if binary.exists() {
+        check_size(&binary, MAX_RELEASE_BINARY_BYTES)?;
+    }
+    Ok(())
+}
+
+fn check_size(binary: &Path, limit: u64) -> anyhow::Result<()> {
+    let metadata = std::fs::metadata(binary).with_context(|| binary.display().to_string())?;
+    let size = metadata.len();
+    ensure!(
+        size <= limit,
+        "{} has {size} bytes, the limit is {limit}",
+        binary.display()
     );
     Ok(())
 }
@@ -193,6 +213,24 @@ mod tests {
         let page = include_str!("../../../docs/install.md");
         let words = format!("has more than {} MiB", MAX_BINARY_BYTES >> 20);
         assert!(page.contains(&words), "docs/install.md lacks: {words}");
+    }
+
+    #[test]
+    fn a_release_build_that_is_too_large_is_refused_and_a_missing_one_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        check_release_build(dir).expect("nobody built it");
+        std::fs::create_dir_all(dir.join("release")).expect("created");
+        let binary = std::fs::File::create(dir.join("release/regatta")).expect("created");
+        let set_size = |bytes| binary.set_len(bytes).expect("a sparse file");
+        set_size(MAX_RELEASE_BINARY_BYTES);
+        check_release_build(dir).expect("it is not larger than the limit");
+        set_size(MAX_RELEASE_BINARY_BYTES + 1);
+        let error = check_release_build(dir).expect_err("too large").to_string();
+        assert!(
+            error.contains("release/regatta has 30000001 bytes"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn run(options: &Options) -> anyhow::Result<()> {
         None => build(options, root, time_unix_s)?,
     };
     binary::check(&binary, root)?;
+    binary::check_release_build(&target_dir(root))?;
 
     let payload = payload::gather(root, &binary, VERSION)?;
     let packages = packages(&payload, time_unix_s)?;

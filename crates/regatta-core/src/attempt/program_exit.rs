@@ -148,11 +148,7 @@ fn on_failure(
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
     let no_network;
     let reason = if class == FailureClass::NoNetwork {
-        no_network = format!(
-            "{} cannot reach its provider: {reason}; check the network, and the hosts that the \
-             agent may reach: regatta agent show {}",
-            agent.name, agent.name
-        );
+        no_network = no_network_reason(agent.name.as_str(), &agent.profile.egress, reason);
         no_network.as_str()
     } else {
         reason
@@ -248,6 +244,24 @@ fn on_failure(
     Ok(())
 }
 
+/// Describes that the program of the agent `name` cannot reach its provider, and names the command
+/// that helps. `hosts` are the only hosts that the program may reach, if the list is not empty.
+fn no_network_reason(name: &str, hosts: &[String], reason: &str) -> String {
+    let fix = if hosts.is_empty() {
+        format!(
+            "the task is tried again by itself; check the network and the proxy of this machine, \
+             then test the agent: regatta agent test {name}"
+        )
+    } else {
+        format!(
+            "the agent may reach only {}; to allow another host, add the agent again with all \
+             hosts: regatta agent add {name} … --egress HOST",
+            hosts.join(", ")
+        )
+    };
+    format!("{name} cannot reach its provider: {reason}; {fix}")
+}
+
 /// Returns a task to the waiting tasks after its attempt failed. The delay before the next attempt
 /// doubles with each failure.
 pub(crate) fn requeue_after_failure(
@@ -332,4 +346,23 @@ pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(
         reason,
         again,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_without_network_names_the_command_that_helps() {
+        let open = no_network_reason("codex-1", &[], "no route to host");
+        assert!(open.starts_with("codex-1 cannot reach its provider: no route to host; "));
+        assert!(open.ends_with("regatta agent test codex-1"), "{open}");
+        let hosts = ["api.openai.com".to_owned(), "example.com".to_owned()];
+        let limited = no_network_reason("codex-1", &hosts, "refused");
+        assert!(
+            limited.contains("may reach only api.openai.com, example.com;")
+                && limited.ends_with("regatta agent add codex-1 … --egress HOST"),
+            "{limited}"
+        );
+    }
 }

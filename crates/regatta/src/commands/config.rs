@@ -65,7 +65,7 @@ pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandRes
         }
         ConfigCommand::Set { name, value } => {
             let plain = name.strip_prefix(LIMIT_PREFIX).unwrap_or(&name).to_owned();
-            let limits = parse_limit(&plain, &value)?;
+            let limits = parse_limit(&name, &value)?;
             let _done = app.call(call::LimitsSet(limits))?;
             let typed = value.parse::<u64>().map_or_else(
                 |_| serde_json::json!(value),
@@ -144,7 +144,8 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
             "write a number, such as 8",
         )
     };
-    match name {
+    let limit = name.strip_prefix(LIMIT_PREFIX).unwrap_or(name);
+    match limit {
         "max_attempts" => {
             return Ok(input::LimitsSet {
                 max_attempts: Some(value.parse().map_err(bad)?),
@@ -170,7 +171,7 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
             usage_error(message, "write the value as a time, such as 30s or 15m")
         })
     };
-    Ok(match name {
+    Ok(match limit {
         "attempt_timeout" => input::LimitsSet {
             attempt_timeout_ms: time()?,
             ..none
@@ -205,11 +206,15 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
         },
         _ if settings::is_file_setting(name) => {
             let (table, key) = name.split_once('.').unwrap_or((name, "…"));
+            let file = if settings::FileKind::Repository.has_setting(name) {
+                "regatta.toml"
+            } else {
+                "~/.config/regatta/config.toml"
+            };
             return Err(usage_error(
                 format!("{name} can only be set in a file, not in the running daemon"),
                 format!(
-                    "write {key} = … under [{table}] in regatta.toml; docs/settings.md has all \
-                    values"
+                    "write {key} = … under [{table}] in {file}; docs/settings.md has all values"
                 ),
             ));
         }

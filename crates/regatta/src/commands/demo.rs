@@ -182,6 +182,11 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
         env!("CARGO_PKG_VERSION"),
         plural::count(args.size, "scripted agent")
     ));
+    if app.can_ask_now() && !args.serve {
+        app.output.print_note(
+            "it takes some ten seconds, and twice it waits until you answer a question",
+        );
+    }
     app.output.print_note(&format!(
         "repo  {}   (a small shell project with tests)",
         repo.display()
@@ -393,29 +398,44 @@ impl PendingDecision {
         }
     }
 
-    /// Returns an error message if `answer` is not one of the choices. An empty `answer` means the
-    /// first choice.
-    fn input_error(&self, answer: &str) -> Option<String> {
-        let choices: Vec<String> = match self {
+    /// Returns the words that a person can type instead of their numbers. A question without choices
+    /// accepts any text, and has none.
+    fn choices(&self) -> Vec<String> {
+        match self {
             PendingDecision::Request(item) if item.kind == InboxKind::Permission => {
                 vec!["allow".into(), "deny".into()]
             }
-            // A question without choices accepts any text, so no answer to it is an error.
-            PendingDecision::Request(item) if item.choices.is_empty() => return None,
             PendingDecision::Request(item) => item.choices.clone(),
             PendingDecision::Review(_) => vec!["land".into()],
-        };
+        }
+    }
+
+    /// Describes what a person should type.
+    fn expected_input(&self) -> String {
+        match self.choices().len() {
+            0 => "type an answer".to_owned(),
+            1 => "type 1, or press Enter".to_owned(),
+            count => format!("type a number from 1 to {count}, or press Enter for 1"),
+        }
+    }
+
+    /// Returns an error message if `answer` is not one of the choices. An empty `answer` means the
+    /// first choice.
+    fn input_error(&self, answer: &str) -> Option<String> {
+        let choices = self.choices();
+        if choices.is_empty() {
+            return None;
+        }
         let is_choice = answer
             .parse::<usize>()
             .is_ok_and(|nth| (1..=choices.len()).contains(&nth))
             || choices.iter().any(|choice| choice == answer);
-        let expected = if choices.len() == 1 {
-            "1".to_owned()
-        } else {
-            format!("a number from 1 to {}", choices.len())
-        };
-        (!answer.is_empty() && !is_choice)
-            .then(|| format!("{answer:?} is not one of the choices; type {expected}"))
+        (!answer.is_empty() && !is_choice).then(|| {
+            format!(
+                "{answer:?} is not one of the choices; {}",
+                self.expected_input()
+            )
+        })
     }
 
     /// Sends the decision to the daemon: the choice with this number or text, or the first choice
@@ -551,10 +571,14 @@ fn follow_and_decide(
         }
         for pending_decision in pending {
             app.output.print_note(&pending_decision.description());
+            let prompt = format!(
+                "the demo waits for you: {}:",
+                pending_decision.expected_input()
+            );
             let answer = loop {
                 let answer = if can_ask {
                     Interrupts::install()?
-                        .ask_person(">")
+                        .ask_person(&app.output.paint(&prompt, "1"))
                         .ok_or(CommandError::Exit(130))?
                 } else {
                     String::new()
@@ -597,10 +621,13 @@ fn print_report(
     let mut next = Vec::new();
     if args.serve {
         next.push(shell.clone());
-        next.extend(report.pending.iter().map(PendingDecision::command));
-        next.push("regatta open".into());
-        next.push("regatta status".into());
-        next.push("regatta down".into());
+        let decisions = report.pending.iter().map(PendingDecision::command);
+        let commands = ["regatta open", "regatta status", "regatta down"].map(str::to_owned);
+        next.extend(
+            decisions
+                .chain(commands)
+                .map(|line| with_own_program(&line)),
+        );
     }
     app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
@@ -623,7 +650,12 @@ fn print_report(
         }
         match kept_dir {
             Some(_) => text += &format!("look   git -C {} log --graph --stat\n", demo_outcome.repo),
-            None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
+            None => {
+                text += &format!(
+                    "look   {}   keeps the repository for a closer look\n",
+                    with_own_program("regatta demo --keep")
+                );
+            }
         }
         if args.serve {
             text += &format!(
@@ -636,9 +668,11 @@ fn print_report(
                 with_own_program("regatta down")
             );
         }
-        text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that \
-            you can add\n";
-        text
+        text + &format!(
+            "yours  cd your-repo && {} && {}   shows the agents that you can add\n",
+            with_own_program("regatta init"),
+            with_own_program("regatta provider")
+        )
     })
 }
 

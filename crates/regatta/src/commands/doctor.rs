@@ -18,8 +18,9 @@ use regatta_engine::ports::git::RepoFacts;
 
 use crate::client::Client;
 use crate::commands::{CommandContext, CommandExamples, provider};
+use crate::composition;
 use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
-use crate::{composition, settings};
+use crate::settings::{self, FileKind};
 
 mod fleet; // checks of the store, the agents and the bridges
 mod strays; // checks for leftover processes and directories
@@ -90,7 +91,9 @@ fn check_line(
 /// Runs `regatta doctor`. Fails if the result of any check is bad.
 pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
+    checks.extend(check_kernel());
     let mut report = FleetReport::default();
+    let mut project_checks = None;
     let data_dir = app.data_dir();
     checks.push(match &data_dir {
         Ok(dir) => check_data_dir(dir),
@@ -124,12 +127,17 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
             && app.global.server.is_none()
             && let Some(projects) = &report.projects
         {
-            checks.push(fleet::check_project(app, projects)?);
+            let project = fleet::project_here(app, projects)?;
+            checks.push(fleet::check_project(project));
+            project_checks = project.map(|project| project.validation.clone());
         }
         checks.append(&mut report.checks);
         checks.extend(check_strays(dir, args));
     }
-    checks.extend(check_validation(&app.working_dir()?));
+    let file_checks = settings::nearest_file(&app.working_dir()?)
+        .and_then(|file| settings::read_file(&file, FileKind::Repository).ok()?)
+        .and_then(|file| file.validation.commands);
+    checks.extend(check_validation(file_checks, project_checks));
     checks.push(check_sandbox());
     checks.extend(check_path());
     checks.extend(check_providers(report.has_agents));
@@ -156,11 +164,14 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     }
 }
 
-/// Returns a warning if `regatta.toml` lists no check commands, because without them tasks that
-/// change files do not start.
-fn check_validation(here: &Path) -> Option<DoctorCheck> {
-    let file = settings::nearest_file(here).filter(|file| file.exists())?;
-    let commands = settings::read_file(&file).ok()??.validation.commands?;
+/// Returns a warning if the project has no check commands, because without them tasks that change
+/// files do not start. `file` has the commands of `regatta.toml`, if the file lists commands, which
+/// then count. `project` has the commands that the project got at `init`, if it is a project.
+fn check_validation(
+    file: Option<Vec<String>>,
+    project: Option<Vec<String>>,
+) -> Option<DoctorCheck> {
+    let commands = file.or(project)?;
     commands.is_empty().then(|| {
         check_line(
             "checks",
@@ -171,25 +182,56 @@ fn check_validation(here: &Path) -> Option<DoctorCheck> {
     })
 }
 
-/// Returns a warning if the shell starts another program for `regatta`. An unrelated program of the
-/// same name exists on PyPI.
+/// Returns a problem if the kernel is older than Regatta needs.
+fn check_kernel() -> Option<DoctorCheck> {
+    let release = crate::capacity::kernel_release()?;
+    let (major, minor) = parse_kernel_release(&release)?;
+    ((major, minor) < MIN_KERNEL).then(|| {
+        check_line(
+            "kernel",
+            CheckLevel::Bad,
+            format!(
+                "Linux {major}.{minor} is too old; Regatta needs {}.{}",
+                MIN_KERNEL.0, MIN_KERNEL.1
+            ),
+            "use a newer system, or a virtual machine with one: docs/platforms.md",
+        )
+    })
+}
+
+/// The oldest kernel that has all system calls that Regatta uses.
+const MIN_KERNEL: (u32, u32) = (5, 6);
+
+/// Returns the major and minor number of a kernel's release, such as `6.1.0-28-amd64`.
+fn parse_kernel_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Returns a warning if the shell does not start this copy for `regatta`, because then no command
+/// that Regatta prints works as it is printed. An unrelated program of the same name exists on PyPI.
 fn check_path() -> Option<DoctorCheck> {
     let own = std::env::current_exe()
         .and_then(|path| path.canonicalize())
         .ok()?;
-    let first = crate::commands::upgrade::first_on_path().filter(|first| *first != own)?;
-    Some(check_line(
-        "path",
-        CheckLevel::Warn,
-        format!(
+    path_warning(&own, crate::commands::upgrade::first_on_path().as_deref())
+}
+
+/// Returns a warning if `first`, the program that the shell starts for `regatta`, is not `own`.
+fn path_warning(own: &Path, first: Option<&Path>) -> Option<DoctorCheck> {
+    let text = match first {
+        Some(first) if first == own => return None,
+        Some(first) => format!(
             "the command `regatta` starts another program: {}",
             first.display()
         ),
-        format!(
-            "put {} first on the PATH",
-            own.parent().unwrap_or(&own).display()
-        ),
-    ))
+        None => {
+            "the shell does not find `regatta`, so commands that Regatta prints fail".to_owned()
+        }
+    };
+    let dir = own.parent().unwrap_or(own).display();
+    let fix = format!("put {dir} first on the PATH: export PATH=\"{dir}:$PATH\"");
+    Some(check_line("path", CheckLevel::Warn, text, fix))
 }
 
 /// Draws the results as a table. In a narrow window the text is wrapped and the fix is printed

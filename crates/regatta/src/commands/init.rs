@@ -18,7 +18,7 @@ use crate::client::{CallReply, Client};
 use crate::commands::{CommandContext, CommandExamples};
 use crate::commands::{shell_files, starter_agents};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
-use crate::settings::value_of;
+use crate::settings::{FileKind, value_of};
 use crate::{composition, settings};
 
 /// The examples that `--help` prints, by the command's path.
@@ -61,6 +61,9 @@ struct InitResult {
     /// The agents that were added, because their programs are installed and signed in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     agents: Vec<String>,
+    /// The commands that add the other agents whose programs are installed and signed in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    offers: Vec<String>,
     /// The shell completions and manual pages that were written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     shell_files: Vec<String>,
@@ -154,6 +157,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         wrote,
         router,
         agents: proposal.added,
+        offers: proposal.commands,
         shell_files: shell_files.wrote,
         started,
         notes,
@@ -183,6 +187,9 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         }
         if !done.agents.is_empty() {
             text += &format!("agents  {}\n", done.agents.join(", "));
+        }
+        for command in &done.offers {
+            text += &format!("offer   {command}\n");
         }
         for line in &shell_files.lines {
             text += &format!("{line}\n");
@@ -253,7 +260,7 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
         (None, None) => facts.branch.clone(),
     };
     let file = facts.top.join("regatta.toml");
-    let known = settings::read_file(&file)?;
+    let known = settings::read_file(&file, FileKind::Repository)?;
     let commands = match known
         .as_ref()
         .and_then(|settings_file| settings_file.validation.commands.clone())
@@ -314,9 +321,7 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
 /// Returns a warning if a check runs `make` and there is no Makefile, because every task would
 /// fail.
 fn missing_makefile_note(top: &Path, commands: &[String]) -> Option<String> {
-    let has_makefile = ["GNUmakefile", "makefile", "Makefile"]
-        .iter()
-        .any(|name| top.join(name).is_file());
+    let has_makefile = MAKEFILES.iter().any(|name| top.join(name).is_file());
     let uses_make = |command: &&String| {
         let mut words = command.split_whitespace();
         words.next() == Some("make")
@@ -477,44 +482,90 @@ fn settings_file_text(
     )
 }
 
-/// Returns true if the Makefile begins with `target`, such as `test:`.
-fn starts_with_target(top: &Path, target: &str) -> bool {
-    std::fs::read_to_string(top.join("Makefile")).is_ok_and(|text| text.starts_with(target))
+/// The names of a Makefile, in the order in which `make` looks for them.
+const MAKEFILES: [&str; 3] = ["GNUmakefile", "makefile", "Makefile"];
+
+/// Returns true if a line of a Makefile defines the target `test`.
+fn is_test_target(line: &str) -> bool {
+    line.strip_prefix("test")
+        .map(str::trim_start)
+        .is_some_and(|rest| rest.starts_with(':') && !rest.starts_with(":="))
 }
 
-/// Returns true if the top directory or `tests` has files that `python3 -m unittest` finds.
-fn has_unittests(top: &Path) -> bool {
-    let is_test = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|entry| {
+/// Returns true if `package.json` has a test script other than the one that `npm init` writes,
+/// which only fails.
+fn has_npm_test(package: &str) -> bool {
+    let package: serde_json::Value = serde_json::from_str(package).unwrap_or_default();
+    package["scripts"]["test"]
+        .as_str()
+        .is_some_and(|script| !script.trim().is_empty() && !script.contains("no test specified"))
+}
+
+/// Returns the text of each Python file in a directory whose name matches.
+fn python_files(dir: &Path, matches: impl Fn(&str) -> bool) -> Vec<String> {
+    std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            name.starts_with("test") && name.ends_with(".py")
+            name.strip_suffix(".py").is_some_and(&matches)
         })
+        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok())
+        .collect()
+}
+
+/// Returns the command that runs the Python tests of a repository, if it has any.
+fn detect_python_test_command(top: &Path) -> Option<&'static str> {
+    let has_part = |(file, part): &(&str, &str)| {
+        std::fs::read_to_string(top.join(file)).is_ok_and(|text| text.contains(part))
     };
-    let has_test =
-        |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(is_test));
+    let settings = [
+        ("pytest.ini", ""),
+        ("pyproject.toml", "pytest"),
+        ("setup.cfg", "[tool:pytest]"),
+        ("tox.ini", "pytest"),
+        ("conftest.py", ""),
+        ("tests/conftest.py", ""),
+    ];
+    if settings.iter().any(has_part) {
+        return Some("python3 -m pytest");
+    }
     // `unittest` searches `tests` only if it has an `__init__.py`.
-    has_test(top) || (top.join("tests/__init__.py").exists() && has_test(&top.join("tests")))
+    let mut unittests = python_files(top, |name| name.starts_with("test"));
+    if top.join("tests/__init__.py").exists() {
+        unittests.extend(python_files(&top.join("tests"), |name| {
+            name.starts_with("test")
+        }));
+    }
+    if unittests.iter().any(|text| text.contains("unittest")) {
+        return Some("python3 -m unittest");
+    }
+    let is_pytest = |name: &str| name.starts_with("test_") || name.ends_with("_test");
+    [top.to_owned(), top.join("tests")]
+        .iter()
+        .any(|dir| !python_files(dir, is_pytest).is_empty())
+        .then_some("python3 -m pytest")
 }
 
 /// Guesses the test command from the files of a repository.
 fn detect_test_command(top: &Path) -> Option<String> {
-    let has = |name: &str| top.join(name).is_file();
-    let contains = |name: &str, part: &str| {
-        std::fs::read_to_string(top.join(name)).is_ok_and(|text| text.contains(part))
-    };
-    let found = if has("Cargo.toml") {
+    let text_of = |name: &str| std::fs::read_to_string(top.join(name)).ok();
+    let found = if top.join("Cargo.toml").is_file() {
         "cargo test"
-    } else if has("go.mod") {
+    } else if top.join("go.mod").is_file() {
         "go test ./..."
-    } else if contains("package.json", "\"test\"") {
+    } else if text_of("package.json").is_some_and(|text| has_npm_test(&text)) {
         "npm test"
-    } else if has("pytest.ini") || contains("pyproject.toml", "pytest") {
-        "python3 -m pytest"
-    } else if has_unittests(top) {
-        "python3 -m unittest"
-    } else if contains("Makefile", "\ntest:") || starts_with_target(top, "test:") {
+    } else if let Some(command) = detect_python_test_command(top) {
+        command
+    } else if MAKEFILES
+        .iter()
+        .find_map(|name| text_of(name))
+        .is_some_and(|text| text.lines().any(is_test_target))
+    {
         "make test"
-    } else if has("test.sh") {
+    } else if top.join("test.sh").is_file() {
         "sh ./test.sh"
     } else {
         return None;
@@ -547,6 +598,79 @@ mod tests {
         );
         let on_lines = "[validation]\ncommands = [\n  \"a\",\n]\n";
         assert_eq!(replace_checks(on_lines, &commands), None);
+    }
+
+    #[test]
+    fn the_test_command_is_guessed_from_the_files() {
+        let npm_default = r#"{"scripts": {"test": "echo \"Error: no test specified\" && exit 1"}}"#;
+        let cases: &[(&[(&str, &str)], Option<&str>)] = &[
+            (&[("Cargo.toml", "")], Some("cargo test")),
+            (&[("go.mod", "")], Some("go test ./...")),
+            (
+                &[("package.json", r#"{"scripts": {"test": "vitest run"}}"#)],
+                Some("npm test"),
+            ),
+            (&[("package.json", npm_default)], None),
+            (&[("package.json", r#"{"keywords": ["test"]}"#)], None),
+            // The default of npm hides no other way to test.
+            (
+                &[("package.json", npm_default), ("Makefile", "test:\n")],
+                Some("make test"),
+            ),
+            (&[("pytest.ini", "")], Some("python3 -m pytest")),
+            (
+                &[("setup.cfg", "[tool:pytest]\n")],
+                Some("python3 -m pytest"),
+            ),
+            (&[("setup.cfg", "[metadata]\n")], None),
+            (
+                &[("tox.ini", "[testenv]\ncommands = pytest\n")],
+                Some("python3 -m pytest"),
+            ),
+            (&[("tox.ini", "[flake8]\n")], None),
+            (&[("conftest.py", "")], Some("python3 -m pytest")),
+            (&[("tests/conftest.py", "")], Some("python3 -m pytest")),
+            (
+                &[("tests/test_sum.py", "def test_sum(): pass\n")],
+                Some("python3 -m pytest"),
+            ),
+            (
+                &[
+                    ("tests/__init__.py", ""),
+                    ("tests/test_sum.py", "def test_sum(): pass\n"),
+                ],
+                Some("python3 -m pytest"),
+            ),
+            (
+                &[
+                    ("tests/__init__.py", ""),
+                    ("tests/test_sum.py", "import unittest\n"),
+                ],
+                Some("python3 -m unittest"),
+            ),
+            (
+                &[("test_sum.py", "import unittest\n")],
+                Some("python3 -m unittest"),
+            ),
+            (&[("tests/data.py", "")], None),
+            (&[("Makefile", "all:\n\ntest: all\n")], Some("make test")),
+            (&[("GNUmakefile", "test:\n")], Some("make test")),
+            (&[("makefile", "test :\n")], Some("make test")),
+            (&[("Makefile", "test := 1\ntests:\n")], None),
+            // `make` reads only the first of its files.
+            (&[("GNUmakefile", "all:\n"), ("Makefile", "test:\n")], None),
+            (&[("test.sh", "")], Some("sh ./test.sh")),
+        ];
+        for (files, expected) in cases {
+            let top = tempfile::tempdir().unwrap();
+            for (name, text) in *files {
+                let file = top.path().join(name);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(file, text).unwrap();
+            }
+            let found = detect_test_command(top.path());
+            assert_eq!(found.as_deref(), *expected, "{files:?}");
+        }
     }
 
     /// An edit that would make the file invalid, or change another setting, is refused.

@@ -227,8 +227,8 @@ impl CommandContext {
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
         let Ok(dir) = self.working_dir() else { return };
-        if let Some(Err(error)) =
-            settings::nearest_file(&dir).map(|path| settings::read_file(&path))
+        if let Some(Err(error)) = settings::nearest_file(&dir)
+            .map(|path| settings::read_file(&path, settings::FileKind::Repository))
         {
             let note = format!(
                 "regatta.toml is ignored and the previous settings stay in force: {}",
@@ -290,11 +290,16 @@ impl CommandContext {
     /// Returns the git repository that contains the current directory. Returns `None` with
     /// `--server` or `--project`, because the command is then not about this directory.
     pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
-        let here = self.working_dir()?;
         if self.global.server.is_some() || self.global.project.is_some() {
             return Ok(None);
         }
-        let top = repository_top(&here);
+        self.enclosing_repository()
+    }
+
+    /// Returns the git repository that contains the current directory, whatever the command is
+    /// about.
+    pub(crate) fn enclosing_repository(&self) -> Result<Option<PathBuf>, CommandError> {
+        let top = repository_top(&self.working_dir()?);
         Ok(top.join(".git").exists().then_some(top))
     }
 

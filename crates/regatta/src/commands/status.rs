@@ -14,6 +14,7 @@ use regatta_core::schedule::{self, WaitKind};
 use crate::client::{CallReply, Client};
 use crate::commands::task::task_rows;
 use crate::commands::{CommandContext, CommandExamples, provider, starter_agents};
+use crate::composition;
 use crate::output::{
     CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
     window_width,
@@ -32,7 +33,7 @@ enum StartingPoint {
     NoRepository,
     /// The directory is in a git repository that is not a project of Regatta yet.
     NewRepository,
-    /// The directory is in a repository with a `regatta.toml`, but no daemon runs.
+    /// The directory is in a project, but no daemon runs.
     StoppedDaemon,
 }
 
@@ -45,7 +46,7 @@ impl StartingPoint {
                 format!("{place} is a git repository that Regatta does not manage yet")
             }
             StartingPoint::StoppedDaemon => {
-                format!("{place} has a regatta.toml, and the daemon is not running")
+                format!("{place} is a project of Regatta, and the daemon is not running")
             }
         }
     }
@@ -70,6 +71,11 @@ enum Suggestions {
 /// Runs `regatta` without a command: prints the status inside a project, and elsewhere the kind of
 /// directory. Suggests one command to type next.
 pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
+    // With --server or --project the command is about what these options name, and not about this
+    // directory.
+    if app.global.server.is_some() || app.global.project.is_some() {
+        return print_status(app, Suggestions::One);
+    }
     let data_dir = app.data_dir()?;
     let client = Client::find(&data_dir, app.timeout())?;
     if let Some(client) = &client
@@ -78,10 +84,10 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
         return print_status(app, Suggestions::One);
     }
     let here = app.working_dir()?;
-    let repository = app.current_repository()?;
+    let repository = app.enclosing_repository()?;
     let point = match &repository {
         None => StartingPoint::NoRepository,
-        Some(top) if client.is_none() && top.join("regatta.toml").exists() => {
+        Some(_) if client.is_none() && is_in_stored_project(app, &data_dir)? => {
             StartingPoint::StoppedDaemon
         }
         Some(_) => StartingPoint::NewRepository,
@@ -92,11 +98,33 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
         let place = point.describe(repository.as_deref().unwrap_or(&here));
         format!(
             "{place}\nnext   {next}\n\n\
-             regatta demo     see a whole run in ten seconds, on a throw-away repository\n\
+             regatta demo     watch a whole run on a throw-away repository, with two questions for you\n\
              regatta doctor   find problems in the setup\n\
              regatta --help   all commands\n"
         )
     })
+}
+
+/// Returns true if the store of the stopped daemon has the project that contains the current
+/// directory. A fresh clone of a repository with a `regatta.toml` is in no store yet, so it needs
+/// `regatta init` on this machine. A store that cannot be read counts as well, because
+/// `regatta up` reports why.
+fn is_in_stored_project(
+    app: &CommandContext,
+    data_dir: &std::path::Path,
+) -> Result<bool, CommandError> {
+    let store = data_dir.join(composition::STORE_FILE);
+    match regatta_store::examine(&store) {
+        Ok(Some(state)) => {
+            let projects = state.board.projects.values();
+            let places: Vec<_> = projects
+                .map(|project| (project.name.clone(), project.location.clone()))
+                .collect();
+            Ok(app.containing_project(&places)?.is_some())
+        }
+        Ok(None) => Ok(store.exists()),
+        Err(_) => Ok(true),
+    }
 }
 
 /// Runs `regatta status`.

@@ -224,3 +224,50 @@ fn the_settings_of_another_branch_do_not_apply() {
         "the uncommitted edit is now in the trunk's checkout"
     );
 }
+
+/// Settings of the machine in a repository's file, and checks in a person's own file, would never
+/// count. Both are refused with the file to which they belong, and are not printed as if they
+/// counted.
+#[test]
+fn settings_in_the_wrong_file_are_refused() {
+    let world = World::with_project();
+    save_settings(&world, "[daemon]\nlisten = \"127.0.0.1:7999\"\n");
+    let refused = world.run_refused(&["config", "show"], 1);
+    let own_file = world.root.join("home/.config/regatta/config.toml");
+    assert_eq!(
+        (refused["code"].as_str(), refused["hint"].as_str()),
+        (
+            Some("bad_config"),
+            Some(format!("move daemon to {}", own_file.display()).as_str())
+        ),
+        "{refused}"
+    );
+    let doctor = world.run(&["doctor"]);
+    assert!(
+        doctor.exit_code == 1
+            && doctor
+                .stdout
+                .contains("[daemon] counts only in your own file"),
+        "{doctor:?}"
+    );
+    save_settings(&world, "[validation]\ncommands = [\"true\"]\n");
+    std::fs::create_dir_all(own_file.parent().unwrap()).unwrap();
+    std::fs::write(&own_file, "[validation]\ncommands = [\"false\"]\n").unwrap();
+    let refused = world.run_refused(&["config", "show"], 1);
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .contains("validation.commands counts only in the regatta.toml"),
+        "{refused}"
+    );
+    std::fs::remove_file(&own_file).unwrap();
+    let refused = world.run_refused(&["config", "set", "daemon.listen", "127.0.0.1:7999"], 2);
+    assert!(
+        refused["hint"]
+            .as_str()
+            .unwrap()
+            .contains("[daemon] in ~/.config/regatta/config.toml"),
+        "{refused}"
+    );
+}

@@ -154,7 +154,13 @@ fn a_served_demo_leaves_decisions_to_people() {
         .iter()
         .map(|output| output.as_str().unwrap())
         .collect();
-    assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
+    // The tests have no `regatta` on their PATH, so each command starts with the program's path.
+    let program = Path::new(env!("CARGO_BIN_EXE_regatta"))
+        .canonicalize()
+        .unwrap();
+    let expected = ["answer Q1 'one line'", "open", "status", "down"]
+        .map(|words| format!("{} {words}", program.display()));
+    assert_eq!(next[1..], expected, "{next:?}");
     assert_eq!(
         world.run_json(&["status"])["needs_you"],
         1,
@@ -243,8 +249,9 @@ fn the_demo_ends_with_the_commands_to_type_next() {
     );
     for words in [
         "done   7 of 7 landed",
-        "look   regatta demo --keep",
-        "yours  cd your-repo && regatta init",
+        "regatta demo --keep   keeps the repository",
+        "yours  cd your-repo && ",
+        "regatta init && ",
     ] {
         assert!(output.stdout.contains(words), "{words}: {output:?}");
     }

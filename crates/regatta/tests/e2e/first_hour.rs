@@ -342,6 +342,10 @@ fn init_proposes_agents_and_adds_them_on_request() {
     };
     let proposed = with_key(&["init", "--json"]);
     assert!(!proposed.stdout.contains("\"agents\""), "{proposed:?}");
+    // Without a terminal nobody can be asked, so the agents that were found are listed.
+    let listed = with_key(&["init"]);
+    let offer = "offer   regatta agent add claude-1 --preset claude-native\n";
+    assert!(listed.stdout.contains(offer), "{listed:?}");
     let added = with_key(&["init", "--yes"]);
     assert!(added.stdout.contains("agents  claude-1\n"), "{added:?}");
     let agents = world.run_ok(&["agent", "list"]);

@@ -87,4 +87,5 @@ mod teams;
 mod terminal;
 mod terminal_output;
 mod tools;
+mod upgrade_advice;
 mod watching;

@@ -64,6 +64,46 @@ fn a_new_check_starts_waiting_tasks_and_init_names_them() {
     assert!(!again.contains("starts"), "{again}");
 }
 
+/// `doctor` asks the project for its checks, so it warns also if `regatta.toml` says nothing about
+/// them or is gone, whether the daemon runs or not.
+#[test]
+fn doctor_warns_of_a_project_without_checks() {
+    let world = world_without_check();
+    let warning = "none, so tasks that change files do not start  regatta init --validate";
+    let assert_warns = |is_expected: bool| {
+        for stops_before in [false, true] {
+            if stops_before {
+                world.run_ok(&["down"]);
+            }
+            let output = world.run(&["doctor"]);
+            assert_eq!(output.stdout.contains(warning), is_expected, "{output:?}");
+        }
+        world.run_ok(&["up"]);
+    };
+    assert_warns(true);
+    std::fs::write(
+        world.repo.join("regatta.toml"),
+        "[project]\nname = \"shop\"\n",
+    )
+    .unwrap();
+    assert_warns(true);
+    std::fs::remove_file(world.repo.join("regatta.toml")).unwrap();
+    assert_warns(true);
+    world.run_ok(&["init", "--validate", "true"]);
+    assert_warns(false);
+}
+
+/// Commands that Regatta prints begin with `regatta`, so `doctor` warns if the shell does not find
+/// this copy.
+#[test]
+fn doctor_warns_if_the_program_is_not_on_the_path() {
+    let world = World::with_repo();
+    let warning = "the shell does not find `regatta`";
+    assert!(world.run(&["doctor"]).stdout.contains(warning));
+    let output = world.run_on_path(&["doctor"]);
+    assert!(!output.stdout.contains("! path"), "{output:?}");
+}
+
 /// A check whose command the machine lacks says nothing about the work. The first attempt ends with
 /// one inbox item that names the command, and no attempt counts as failed.
 #[test]
@@ -415,7 +455,7 @@ fn an_agent_that_cannot_reach_its_provider_is_named_and_tried_again() {
     let text = first.to_string();
     assert!(
         text.contains("cannot reach its provider: getaddrinfo ENOTFOUND api.example.invalid")
-            && text.contains("regatta agent show scripted"),
+            && text.contains("regatta agent test scripted"),
         "{view}"
     );
 }

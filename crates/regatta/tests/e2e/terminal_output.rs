@@ -103,10 +103,12 @@ fn output_for_people_matches_the_golden_files() {
         ("claim_list.txt", &["claim", "list"]),
         ("agent_list.txt", &["agent", "list"]),
         ("project_list.txt", &["project", "list"]),
-        ("doctor.txt", &["doctor"]),
     ] {
         assert_golden(name, &normalize(&world.run_ok(args), &world.root));
     }
+    let doctor = world.run_on_path(&["doctor"]);
+    assert_eq!(doctor.exit_code, 0, "{doctor:?}");
+    assert_golden("doctor.txt", &normalize(&doctor.stdout, &world.root));
     let error = world.run(&["claim", "acquire", "file://shop/cellar/wine", "--as", "zoe"]);
     assert_eq!(error.exit_code, 5);
     assert_golden("error.txt", &normalize(&error.stderr, &world.root));
@@ -364,10 +366,11 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
         start.contains("does not manage yet\nnext   regatta init\n"),
         "{start}"
     );
+    // A colleague's clone: the repository has the settings, but this machine does not know it yet.
     world.write_file("regatta.toml", "");
     let start = world.run_ok(&[]);
     assert!(
-        start.contains("the daemon is not running\nnext   regatta up\n"),
+        start.contains("does not manage yet\nnext   regatta init\n"),
         "{start}"
     );
     assert!(!world.data_dir.exists(), "help must not start a daemon");
@@ -375,6 +378,51 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
     assert!(
         world.run_ok(&[]).contains("0 working"),
         "inside a project the start text is the status"
+    );
+    world.run_ok(&["down"]);
+    let start = world.run_ok(&[]);
+    assert!(
+        start.contains("the daemon is not running\nnext   regatta up\n"),
+        "{start}"
+    );
+    std::fs::remove_file(world.repo.join("regatta.toml")).unwrap();
+    assert_eq!(world.run_ok(&[]), start, "the store knows the project");
+}
+
+/// With `--server`, `REGATTA_SERVER` or `--project`, `regatta` without a command is about what these
+/// name, and not about the current directory.
+#[test]
+fn without_a_command_the_server_and_the_project_of_the_options_count() {
+    let world = World::with_project();
+    let url = world.daemon_info().unwrap()["url"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let token = world.run_ok(&["token", "add", "ann", "--scope", "operator"]);
+    let elsewhere = world.root.join("tmp");
+    let run = |server: &str, args: &[&str]| {
+        let mut command = world.command(args);
+        command
+            .current_dir(&elsewhere)
+            .env("REGATTA_SERVER", server)
+            .env("REGATTA_TOKEN", token.trim());
+        crate::world::run_command(command, None)
+    };
+    let output = run(&url, &[]);
+    assert!(
+        output.exit_code == 0 && output.stdout.contains("0 working"),
+        "{output:?}"
+    );
+    let output = run("http://127.0.0.1:9", &[]);
+    assert!(
+        output.exit_code == 6 && output.stderr.contains("the daemon at http://127.0.0.1:9"),
+        "{output:?}"
+    );
+    world.run_ok(&["down"]);
+    let output = world.run(&["--project", "shop"]);
+    assert!(
+        !output.stdout.contains("is not in a git repository"),
+        "{output:?}"
     );
 }
 

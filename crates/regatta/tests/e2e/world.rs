@@ -110,6 +110,16 @@ impl World {
         run_command(self.command(args), None)
     }
 
+    /// Runs a command in a shell's environment that finds the program as `regatta`.
+    pub(crate) fn run_on_path(&self, args: &[&str]) -> CommandOutput {
+        let own = Path::new(env!("CARGO_BIN_EXE_regatta")).parent().unwrap();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let dirs = std::iter::once(own.to_owned()).chain(std::env::split_paths(&path));
+        let mut command = self.command(args);
+        command.env("PATH", std::env::join_paths(dirs).unwrap());
+        run_command(command, None)
+    }
+
     pub(crate) fn run_with_input(&self, args: &[&str], input: &str) -> CommandOutput {
         run_command(self.command(args), Some(input))
     }

@@ -24,10 +24,18 @@ use crate::{composition, daemon};
 #[derive(Default)]
 pub(super) struct FleetReport {
     pub(super) checks: Vec<DoctorCheck>,
-    /// The projects with the paths of their repositories, or `None` if they could not be read.
-    pub(super) projects: Option<Vec<(ProjectName, String)>>,
+    /// The projects, or `None` if they could not be read.
+    pub(super) projects: Option<Vec<KnownProject>>,
     /// True if any agent exists besides scripted agents.
     pub(super) has_agents: bool,
+}
+
+/// A project as the board knows it.
+pub(super) struct KnownProject {
+    name: ProjectName,
+    path: String,
+    /// The check commands that are in force.
+    pub(super) validation: Vec<String>,
 }
 
 /// Checks the database while no daemon runs, and does not start a daemon.
@@ -80,7 +88,11 @@ pub(super) fn check_store_offline(dir: &Path) -> FleetReport {
             agent.offline.is_some() || provider_outage::find_parked(&board, agent).is_some();
         check_agent(agent, is_parked)
     }));
-    let project = |project: &Arc<Project>| (project.name.clone(), project.location.clone());
+    let project = |project: &Arc<Project>| KnownProject {
+        name: project.name.clone(),
+        path: project.location.clone(),
+        validation: project.validation.clone(),
+    };
     FleetReport {
         checks,
         projects: Some(board.projects.values().map(project).collect()),
@@ -113,20 +125,32 @@ pub(super) fn check_agents_exist<'a>(
     Some(check_line("agents", CheckLevel::Warn, what, fix))
 }
 
-/// Checks that the repository in the current directory is a project.
-pub(super) fn check_project(
+/// Returns the project whose repository contains the current directory.
+pub(super) fn project_here<'a>(
     app: &CommandContext,
-    projects: &[(ProjectName, String)],
-) -> Result<DoctorCheck, CommandError> {
-    Ok(match app.containing_project(projects)? {
-        Some(name) => check_line("project", CheckLevel::Ok, name.to_string(), ""),
+    projects: &'a [KnownProject],
+) -> Result<Option<&'a KnownProject>, CommandError> {
+    let places: Vec<_> = projects
+        .iter()
+        .map(|project| (project.name.clone(), project.path.clone()))
+        .collect();
+    let name = app.containing_project(&places)?;
+    Ok(projects
+        .iter()
+        .find(|project| Some(&project.name) == name.as_ref()))
+}
+
+/// Checks that the repository in the current directory is a project.
+pub(super) fn check_project(project: Option<&KnownProject>) -> DoctorCheck {
+    match project {
+        Some(project) => check_line("project", CheckLevel::Ok, project.name.to_string(), ""),
         None => check_line(
             "project",
             CheckLevel::Warn,
             "this repository is not a project of Regatta yet",
             "regatta init",
         ),
-    })
+    }
 }
 
 /// Asks the running daemon about its database, projects, agents and bridges.
@@ -190,7 +214,11 @@ pub(super) fn check_running_daemon(client: &Client) -> FleetReport {
             None
         }
         Ok(reply) => {
-            let project = |project: ProjectView| (project.name, project.path);
+            let project = |project: ProjectView| KnownProject {
+                name: project.name,
+                path: project.path,
+                validation: project.validation,
+            };
             Some(reply.data.into_iter().map(project).collect())
         }
     };
