@@ -48,10 +48,8 @@ pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
 pub mod collision_forecast; // forecast of collisions between running work
-pub mod cost; // cost by provider, mission, agent or model, and the rate of spending
 pub mod display; // the states and counts that people see
 pub mod failure; // the reason of a failed check, found in its output
-pub mod file_map; // the agents and tasks that use each file of a project
 pub mod graph; // blockers, cycles, waves, and their drawing
 pub mod inbox; // the list of things that need a person, and its snoozes
 pub mod intervention; // prompts, pauses, resumes and retries by a person
@@ -72,6 +70,7 @@ pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // the next task of an agent, and the reason a task waits
 pub mod scope_escape; // changes outside a manifest
 pub mod session_rotation; // a new session when the model's context is nearly full
+pub mod spend_ledger; // the spending in the event log, and its rate
 pub mod start_gates; // conditions that are checked before a task starts
 pub mod task; // tasks, and the only code that starts one
 pub mod task_timeline; // the states and waits of a task over time

@@ -20,7 +20,6 @@ mod conversation_text;
 mod conversations;
 mod costs;
 mod display;
-mod file_map;
 mod gates;
 mod guarded_files;
 mod hooks;
