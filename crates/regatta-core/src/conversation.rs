@@ -17,7 +17,6 @@
 mod incoming; // messages in a thread
 mod message_to_task; // a message becomes a turn, and the turn a task
 mod post; // posts for people
-mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews
 mod turn; // one prompt and its outcome
 mod turn_state; // the states of a turn and their changes

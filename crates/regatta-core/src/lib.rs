@@ -44,6 +44,7 @@ pub mod pattern; // overlap of two patterns
 // Tasks, the agents that work on them, and the people who help.
 pub mod agent; // agents, their limits and their settings
 pub mod agent_protocol; // the events of every agent's program, in one vocabulary
+pub mod agent_texts; // the texts for agents that a commit stores
 pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
