@@ -100,3 +100,4 @@ pub mod natural_sort; // natural sort order of names
 pub mod search; // the words of a text, and the search for texts by words
 pub mod shell_quote; // quoting for a shell
 pub mod spelling; // suggestions for a misspelled word
+pub mod stable_hash; // a hash that never changes
