@@ -8,7 +8,7 @@
 //! somebody asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use regatta_api::cost_tables::{self, CapForecast, CostEntry, CostGrouping, CostSum, ProviderBand};
 use regatta_api::view::{CostRow, CostTable, CostView, LandedLinesView, SpendResultsView};
@@ -34,7 +34,7 @@ pub(crate) struct CostInput<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn StoreHistory,
-    pub(crate) git: &'a dyn CommitGit,
+    pub(crate) git: Arc<dyn CommitGit>,
     /// Maximum number of landed changes whose lines git counts for one request, because counting is
     /// slow.
     pub(crate) max_measured: usize,

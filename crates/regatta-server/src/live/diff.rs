@@ -132,7 +132,7 @@ async fn load_patch(
         })
     })?;
     let (git, repo, from, to) = (
-        shared.engine.git().clone(),
+        shared.engine.git(),
         ProjectRepo::from_project(&project),
         base.clone(),
         work.commit.clone(),

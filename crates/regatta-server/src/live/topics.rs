@@ -497,12 +497,11 @@ impl TopicContext<'_> {
     }
 
     fn cost_input(&self) -> CostInput<'_> {
-        let git = &**self.shared.engine.git();
         CostInput {
             board: self.board,
             now: self.now,
             history: self.history,
-            git,
+            git: self.shared.engine.git(),
             max_measured: MAX_DIFFS_PER_FRAME,
         }
     }

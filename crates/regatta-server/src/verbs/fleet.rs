@@ -135,7 +135,7 @@ impl VerbHandler<'_> {
         board: &Arc<Board>,
         only: Option<ProjectName>,
     ) -> Result<Vec<ProjectView>, Problem> {
-        let (board, git) = (board.clone(), self.engine().git().clone());
+        let (board, git) = (board.clone(), self.engine().git());
         run_blocking(move || {
             let projects = board
                 .projects
@@ -172,10 +172,7 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn project_add(&self, input: input::ProjectAdd) -> Reply<ProjectView> {
-        let (git, path) = (
-            self.engine().git().clone(),
-            std::path::PathBuf::from(&input.path),
-        );
+        let (git, path) = (self.engine().git(), std::path::PathBuf::from(&input.path));
         let facts = run_blocking(move || git.inspect(&path))
             .await?
             .map_err(problem_from_git)?;
@@ -215,7 +212,7 @@ impl VerbHandler<'_> {
             None => self.unused_project_name(&facts.top),
         };
         let (git, repo) = (
-            self.engine().git().clone(),
+            self.engine().git(),
             ProjectRepo {
                 project: name.clone(),
                 path: facts.top,

@@ -296,7 +296,7 @@ impl VerbHandler<'_> {
         );
         let revision = board.revision;
         let view = run_blocking(move || {
-            let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
+            let (history, git) = (&**shared.engine.history(), shared.engine.git());
             let cost_input = CostInput {
                 board: &board,
                 now,
