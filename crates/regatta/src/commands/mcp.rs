@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::CommandContext;
 use crate::client::Client;
-use crate::output::{CommandError, CommandResult, command_error};
+use crate::output::{CommandError, CommandResult, command_error, internal_error};
 
 /// The maximum number of MCP messages that are forwarded to the daemon at the same time. At this
 /// number, the command reads no further line until the daemon has answered one.
@@ -83,11 +83,7 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
 /// the free places.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
-        command_error(
-            "bug",
-            "regatta mcp cannot accept further calls because of an internal error",
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error("regatta mcp cannot accept further calls because of an internal error")
     })
 }
 

@@ -15,8 +15,7 @@ use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::commands::why::{activity_label, format_short_duration};
 use crate::output::{
-    CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
-    sanitize,
+    CommandError, CommandResult, Output, first_line, format_age, format_table, sanitize,
 };
 
 #[derive(Debug, Args)]
@@ -79,14 +78,8 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
 pub(crate) fn parse_data<T: serde::de::DeserializeOwned>(
     data: serde_json::Value,
 ) -> Result<T, CommandError> {
-    regatta_api::json::from_value(&data).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not read the daemon's answer: {error}"),
-            "the daemon may have another version than this command; restart the daemon: regatta up \
-             --restart",
-        )
-    })
+    regatta_api::json::from_value(&data)
+        .map_err(|error| crate::client::invalid_answer_error(&error))
 }
 
 fn draw_task(out: &Output, view: &TaskView) -> String {

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::commands::CommandContext;
-use crate::output::{CommandResult, command_error};
+use crate::output::{CommandResult, own_executable};
 use crate::version;
 
 #[derive(Debug, Args)]
@@ -76,13 +76,7 @@ pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult
             "regatta upgrade changes nothing and prints the same as regatta upgrade --check",
         );
     }
-    let path = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let path = own_executable()?;
     let path = path.canonicalize().unwrap_or(path);
     let method = install_method(&path, &|file: &Path| file.exists());
     let advice = UpgradeAdvice {
