@@ -449,7 +449,7 @@ pub enum ConversationReport {
 
 /// The time for which Regatta remembers that a message was handled. No service repeats a message
 /// after such a long time.
-pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
+const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
 /// The time between the removal of an idle conversation's workspace and the closing of the
 /// conversation: 30 days.
 const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;

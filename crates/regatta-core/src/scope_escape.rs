@@ -60,7 +60,7 @@ facts! {
 
 /// Maximum number of scope escapes (changes or needed work outside a task's files) that are
 /// recorded for a task. Further scope escapes are ignored.
-pub const MAX_ESCAPES: usize = 50;
+const MAX_ESCAPES: usize = 50;
 
 /// Records a change or needed work outside a task's files. Ignores a repeated record, and all
 /// records beyond [`MAX_ESCAPES`].
@@ -154,7 +154,7 @@ pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
         ));
     };
     let pattern_of_path = |path: &String| PathPattern::new(&literal_pattern(path)).ok();
-    let text = agent_texts::scope_escape_task(&origin, escape);
+    let text = agent_texts::scope_escape_task(origin, escape);
     Ok(AddTask {
         project: origin.project.clone(),
         subject: text.subject,

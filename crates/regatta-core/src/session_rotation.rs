@@ -16,7 +16,7 @@ use crate::intervention;
 use crate::refusal::Refusal;
 
 /// Percentage of the model's context that must be used for it to count as nearly full.
-pub const NEARLY_FULL_PERCENT: u64 = 85;
+const NEARLY_FULL_PERCENT: u64 = 85;
 
 facts! {
     /// The attempt's session is nearly full. Its next prompt requests a summary, and then the

@@ -464,7 +464,7 @@ pub fn undo(
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
-    let text = agent_texts::undo_task(&done, &commit);
+    let text = agent_texts::undo_task(done, &commit);
     let undoing = task::add(
         draft,
         task::AddTask {
