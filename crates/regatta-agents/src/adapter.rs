@@ -426,13 +426,7 @@ impl AgentsAdapter {
     pub(crate) fn settled_phase(&self, dir: &RunDir) -> Result<RunPhase, AgentError> {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
-                let _start = lock(&dir.start_lock()).map_err(|error| {
-                    errors::file_error(
-                        "lock the file that allows only one start of the program,",
-                        &dir.start_lock(),
-                        error,
-                    )
-                })?;
+                let _start = hold_start_lock(dir)?;
                 read_phase(dir)
             }
             phase => Ok(phase),
@@ -461,13 +455,7 @@ impl AgentsAdapter {
         RunDir::create(dir.0.clone()).map_err(|error| {
             errors::file_error("create the run directory of the attempt", &dir.0, error)
         })?;
-        let _start = lock(&dir.start_lock()).map_err(|error| {
-            errors::file_error(
-                "lock the file that allows only one start of the program,",
-                &dir.start_lock(),
-                error,
-            )
-        })?;
+        let _start = hold_start_lock(dir)?;
         // A supervisor process that an earlier daemon spawned may still be about to start the
         // program. Only the holder of the supervisor's lock may do so or record the exit, so wait
         // for that lock.
@@ -581,13 +569,7 @@ impl Agents for AgentsAdapter {
         let dir = RunDir::create(path.clone()).map_err(|error| {
             errors::file_error("create the run directory of the attempt", &path, error)
         })?;
-        let _start = lock(&dir.start_lock()).map_err(|error| {
-            errors::file_error(
-                "lock the file that allows only one start of the program,",
-                &dir.start_lock(),
-                error,
-            )
-        })?;
+        let _start = hold_start_lock(&dir)?;
         if dir.exit_file().exists() || dir.shim_file().exists() {
             return Ok(StartOutcome::default());
         }
@@ -637,18 +619,9 @@ impl Agents for AgentsAdapter {
             }
             // A start that is in progress holds the start lock until its supervisor process has
             // begun. A held lock therefore means that the attempt is alive.
-            RunPhase::NotStarted if dir.launch_file().exists() => {
-                let lock = dir.start_lock();
-                try_lock(&lock)
-                    .map(|acquired| acquired.is_none())
-                    .map_err(|error| {
-                        errors::file_error(
-                            "lock the file that allows only one start of the program,",
-                            &lock,
-                            error,
-                        )
-                    })
-            }
+            RunPhase::NotStarted if dir.launch_file().exists() => try_lock(&dir.start_lock())
+                .map(|acquired| acquired.is_none())
+                .map_err(|error| start_lock_error(&dir, error)),
             RunPhase::NotStarted => Ok(false),
         }
     }
@@ -823,4 +796,14 @@ pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     }
     reaper::reap(shim);
     None
+}
+
+/// Locks the file that allows only one start of an attempt's program.
+fn hold_start_lock(dir: &RunDir) -> Result<std::fs::File, AgentError> {
+    lock(&dir.start_lock()).map_err(|error| start_lock_error(dir, error))
+}
+
+fn start_lock_error(dir: &RunDir, error: std::io::Error) -> AgentError {
+    let what = "lock the file that allows only one start of the program,";
+    errors::file_error(what, &dir.start_lock(), error)
 }

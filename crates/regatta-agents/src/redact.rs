@@ -102,19 +102,6 @@ impl Redactor {
         &self.warnings
     }
 
-    /// Returns how many bytes at the end of a piece of a line may be the beginning of a secret.
-    ///
-    /// A caller that cuts an overlong line must repeat this many bytes at the beginning of the next
-    /// piece. Otherwise the two halves of a secret would not be recognised.
-    pub fn max_secret_bytes(&self) -> usize {
-        // The longest spelling of a character has twelve bytes: two escapes such as `\u0041`, for a
-        // character beyond the first 65536.
-        self.spellings
-            .first()
-            .map_or(0, |(characters, _)| characters.len() * 12)
-            .max(512)
-    }
-
     fn add_secret(&mut self, name: &str, value: &str) {
         let value = value.trim_end_matches(['\r', '\n']);
         if value.chars().count() < MIN_SECRET_CHARS {

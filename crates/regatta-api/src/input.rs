@@ -134,7 +134,7 @@ inputs! {
         /// The property by which the cost is broken down, such as the agent or the model. If
         /// omitted, the cost is broken down by each property.
         #[serde(default)]
-        by: Option<regatta_core::cost::CostGrouping>,
+        by: Option<crate::cost_tables::CostGrouping>,
     }
     /// Sets the ceiling of a budget. An empty ceiling removes the budget.
     BudgetSet { scope: budget::BudgetScope, #[serde(default)] ceiling: budget::Ceiling }

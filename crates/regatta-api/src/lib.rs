@@ -8,6 +8,8 @@
 //! This crate leaves the rules to regatta-core, and the transport to regatta-server and the command
 //! line.
 
+pub mod cost_tables; // sums of cost, and the forecast of the day's limit
+pub mod file_map; // the agents and tasks that use each file of a project
 pub mod graph_layout; // the positions of tasks in a drawing of their graph
 pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs

@@ -7,8 +7,6 @@
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
 use regatta_core::budget;
-use regatta_core::cost::{CapForecast, ProviderBand};
-use regatta_core::file_map::FolderCell;
 use regatta_core::ids::{
     AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId,
 };
@@ -17,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub use regatta_core::display::DisplayState;
 use regatta_core::display::{FleetSummary, MissionSummary};
 
+use crate::cost_tables::{CapForecast, ProviderBand};
+use crate::file_map::FolderCell;
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 

@@ -21,13 +21,13 @@ use crate::config::{
 };
 use crate::service::{IncomingEvent, IncomingMessage, ServiceError};
 
-pub use regatta_api::view::BridgeHealthView as Health;
+pub(crate) use regatta_api::view::BridgeHealthView as Health;
 
 /// Accepts the events that one bridge (the connection of one agent to one service) receives.
 #[derive(Clone)]
-pub struct Intake {
-    pub agent: AgentName,
-    pub service: Service,
+pub(crate) struct Intake {
+    pub(crate) agent: AgentName,
+    pub(crate) service: Service,
     pub(crate) engine: Engine,
     pub(crate) reports: BridgeReportSender,
     pub(crate) registry: Arc<BridgeRegistry>,
@@ -36,7 +36,7 @@ pub struct Intake {
 
 /// The names and the state of all bridges. All bridges share this value.
 #[derive(Debug, Default)]
-pub struct BridgeDirectory {
+pub(crate) struct BridgeDirectory {
     entries: Mutex<BTreeMap<(Service, AgentName), DirectoryEntry>>,
     /// Locked while the state of a credential is sent to the engine, so that a newer report never
     /// arrives before an older one.
@@ -55,7 +55,7 @@ struct DirectoryEntry {
 /// The direction of a bridge: receiving events or posting messages. Each direction makes its own
 /// calls to the service, possibly with a separate credential.
 #[derive(Clone, Copy, Debug)]
-pub enum BridgeSide {
+pub(crate) enum BridgeSide {
     Receiving,
     Posting,
 }
@@ -71,7 +71,7 @@ impl BridgeDirectory {
     }
 
     /// Returns the current state of an agent's bridge to a service.
-    pub fn health(&self, service: Service, agent: &AgentName) -> Health {
+    pub(crate) fn health(&self, service: Service, agent: &AgentName) -> Health {
         self.update_entry((service, agent.clone()), |directory| {
             directory.health.clone()
         })
@@ -93,7 +93,7 @@ impl Intake {
     }
 
     /// Records the ids and names under which the service knows this bridge's agent.
-    pub fn set_names(&self, names: &[&str]) {
+    pub(crate) fn set_names(&self, names: &[&str]) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.directory
             .update_entry(self.instance_key(), |directory| {
@@ -103,7 +103,7 @@ impl Intake {
     }
 
     /// Returns whether an id or name at this service belongs to another of Regatta's agents.
-    pub fn is_other_agent(&self, name: &str) -> bool {
+    pub(crate) fn is_other_agent(&self, name: &str) -> bool {
         let entries = self
             .directory
             .entries
@@ -116,36 +116,21 @@ impl Intake {
         })
     }
 
-    /// Returns the names of Regatta's other agents at this service.
-    pub fn names_of_other_agents(&self) -> Vec<String> {
-        let entries = self
-            .directory
-            .entries
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let others = entries
-            .iter()
-            .filter(|((service, agent), _)| *service == self.service && *agent != self.agent);
-        others
-            .flat_map(|(_, directory)| directory.names.clone())
-            .collect()
-    }
-
     /// Applies `change` to the recorded state of this bridge.
-    pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
+    pub(crate) fn update_health(&self, change: impl FnOnce(&mut Health)) {
         self.directory
             .update_entry(self.instance_key(), |directory| {
                 change(&mut directory.health)
             });
     }
 
-    pub async fn on_connected(&self) {
+    pub(crate) async fn on_connected(&self) {
         self.on_connected_with_problem(None).await;
     }
 
     /// Records that the bridge receives events. `problem` is the reason why a person must
     /// nevertheless fix the bridge's credential, if there is such a reason.
-    pub async fn on_connected_with_problem(&self, problem: Option<&str>) {
+    pub(crate) async fn on_connected_with_problem(&self, problem: Option<&str>) {
         self.update_health(|health| {
             health.connected = Some(unix_time_ms());
             health.trouble = problem.map(str::to_owned);
@@ -153,17 +138,18 @@ impl Intake {
         self.report_credential(BridgeSide::Receiving, problem).await;
     }
 
-    /// Records that the bridge no longer receives events, with the reason `why`.
-    pub async fn on_disconnected(&self, error: &ServiceError, why: &str) {
+    /// Records that the bridge no longer receives events, with the reason.
+    pub(crate) async fn on_disconnected(&self, error: &ServiceError) {
+        let why = error.describe();
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
         self.update_health(|health| {
             health.connected = None;
-            health.trouble = Some(why.to_owned());
+            health.trouble = Some(why.clone());
         });
         // Report a rejected credential only for `Unauthorized`. The other errors have causes that
         // the credential does not explain.
         if matches!(error, ServiceError::Unauthorized(_)) {
-            self.report_credential(BridgeSide::Receiving, Some(why))
+            self.report_credential(BridgeSide::Receiving, Some(&why))
                 .await;
         }
     }
@@ -202,25 +188,25 @@ impl Intake {
     }
 
     /// Returns the address of the service's API.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.registry.service_url(self.service)
     }
 
-    pub fn board(&self) -> Arc<Board> {
+    pub(crate) fn board(&self) -> Arc<Board> {
         self.engine.board()
     }
 
-    pub fn registry(&self) -> &BridgeRegistry {
+    pub(crate) fn registry(&self) -> &BridgeRegistry {
         &self.registry
     }
 
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         self.directory.health(self.service, &self.agent).paused
     }
 
     /// Returns whether this agent has an open conversation with this key. If so, a message without
     /// a mention of the agent may belong to this conversation.
-    pub fn has_conversation(&self, key: &str) -> bool {
+    pub(crate) fn has_conversation(&self, key: &str) -> bool {
         find_by_key(&self.board(), key).is_some()
     }
 
@@ -230,13 +216,13 @@ impl Intake {
     }
 
     /// Returns whether the settings allow a person or bot to ask this agent for work.
-    pub fn may_ask(&self, requester: &Requester) -> bool {
+    pub(crate) fn may_ask(&self, requester: &Requester) -> bool {
         may_ask(&self.registry.config, self.service, requester)
     }
 
     /// Returns the rules for a channel or repository. `Err` contains the reason why no project
     /// belongs to the channel or repository.
-    pub fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
+    pub(crate) fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
         let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
         self.registry
             .channel_rules(self.service, channel, &projects)
@@ -244,14 +230,14 @@ impl Intake {
 
     /// Returns whether messages from this channel are passed to the agent together with the visible
     /// text of their thread.
-    pub fn needs_context(&self, channel: &str) -> bool {
+    pub(crate) fn needs_context(&self, channel: &str) -> bool {
         self.channel_rules(channel)
             .is_ok_and(|rules| rules.context == ContextPolicy::Thread)
     }
 
     /// Handles an event from the service. `Err` means that the event could not be stored, so the
     /// service must send it again.
-    pub async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
+    pub(crate) async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
         // The person could not be looked up, so the event is refused for now. Later the service
         // sends the event again, and the person is looked up again.
         if event.requester().is_uncertain && !self.may_ask(event.requester()) {

@@ -12,10 +12,10 @@
 //! they report through a [`BridgeReportSender`], which takes no other reports.
 
 pub mod config; // agents and credentials
-pub mod intake; // turns events into commands
-pub mod rate_limit; // rate limits
-pub mod render; // the text of posts
-pub mod service; // the port of a service
+mod intake; // turns events into commands
+mod rate_limit; // rate limits
+mod render; // the text of posts
+mod service; // the port of a service
 pub mod signature; // signatures of deliveries
 
 mod github;

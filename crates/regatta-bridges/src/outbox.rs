@@ -430,7 +430,6 @@ impl PostJob {
             post_mark: format!("regatta:{}:{}:{part}", self.conversation.id, post.number),
             may_exist: post.begun,
             existing_name: post.refs.get(part).cloned(),
-            stage: post.stage,
             content,
         }
     }

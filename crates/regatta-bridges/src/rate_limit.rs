@@ -16,17 +16,17 @@ use crate::intake::unix_time_ms;
 /// A rate limit of a service. Each call to which the limit applies uses up some of
 /// the limit's units.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     /// Name of the counter that is limited: a method of the service's API, or a method in one
     /// channel.
-    pub key: String,
-    pub kind: RateLimitKind,
+    pub(crate) key: String,
+    pub(crate) kind: RateLimitKind,
     /// Number of the limit's units that one call uses.
-    pub cost: u32,
+    pub(crate) cost: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum RateLimitKind {
+pub(crate) enum RateLimitKind {
     /// A sliding window: at most `max_units` units in any period of length `interval`.
     Window { max_units: u32, interval: Duration },
     /// A token bucket: one unit per `refill_interval` on average, with bursts of up to `burst`
@@ -42,7 +42,7 @@ pub enum RateLimitKind {
 const CLOCK_MARGIN: f64 = 1.02;
 
 impl RateLimit {
-    pub fn window(key: impl Into<String>, max_units: u32, interval: Duration) -> RateLimit {
+    pub(crate) fn window(key: impl Into<String>, max_units: u32, interval: Duration) -> RateLimit {
         RateLimit {
             key: key.into(),
             kind: RateLimitKind::Window {
@@ -53,7 +53,11 @@ impl RateLimit {
         }
     }
 
-    pub fn bucket(key: impl Into<String>, burst: f64, refill_interval: Duration) -> RateLimit {
+    pub(crate) fn bucket(
+        key: impl Into<String>,
+        burst: f64,
+        refill_interval: Duration,
+    ) -> RateLimit {
         RateLimit {
             key: key.into(),
             kind: RateLimitKind::Bucket {
@@ -65,12 +69,12 @@ impl RateLimit {
     }
 
     /// Returns this limit for a call that uses `cost` units.
-    pub fn with_cost(self, cost: u32) -> RateLimit {
+    pub(crate) fn with_cost(self, cost: u32) -> RateLimit {
         RateLimit { cost, ..self }
     }
 
     /// Returns this limit for a service whose clock runs faster by `factor`.
-    pub fn faster(self, factor: f64) -> RateLimit {
+    pub(crate) fn faster(self, factor: f64) -> RateLimit {
         let kind = match self.kind {
             RateLimitKind::Window {
                 max_units,
@@ -114,7 +118,7 @@ const MAX_FLIGHT_TIME: Duration = Duration::from_secs(60);
 /// The longest time after which a call can still arrive at the service if its sender was killed or
 /// stopped waiting. This time is short, because the bytes of the call are already in the buffers of
 /// the network or of the service.
-pub const MAX_LATE_ARRIVAL: Duration = Duration::from_secs(3);
+pub(crate) const MAX_LATE_ARRIVAL: Duration = Duration::from_secs(3);
 /// Time to wait if the next call can be sent only after a running call has ended.
 const IN_FLIGHT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
@@ -403,7 +407,7 @@ fn to_ms(duration: Duration) -> u64 {
 /// Decides when a bridge may send a call to its service. Contains the current usage of each rate
 /// limit.
 #[derive(Debug, Default)]
-pub struct CallLimiter {
+pub(crate) struct CallLimiter {
     usage_by_key: HashMap<String, LimitUsage>,
     log: Option<CallLog>,
     /// One moment, as the time of the monotonic clock and of the wall clock. The times in the file
@@ -414,7 +418,7 @@ pub struct CallLimiter {
 impl CallLimiter {
     /// Creates the limiter. Reads earlier calls from the file at `path`, so that calls from before
     /// a restart also count.
-    pub fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
+    pub(crate) fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
         CallLimiter::open_at(path, now, unix_time_ms())
     }
 
@@ -490,7 +494,7 @@ impl CallLimiter {
     /// Takes the units of one call from every limit. If one limit does not allow the call now,
     /// takes no units and returns the time to wait. The share `reserved_share` of each limit stays
     /// free for more urgent calls.
-    pub fn try_acquire(
+    pub(crate) fn try_acquire(
         &mut self,
         limits: &[RateLimit],
         reserved_share: f64,
@@ -517,14 +521,14 @@ impl CallLimiter {
     }
 
     /// Records that the service answered a call, which means that the call has arrived.
-    pub fn on_answered(&mut self, limits: &[RateLimit], now: Instant) {
+    pub(crate) fn on_answered(&mut self, limits: &[RateLimit], now: Instant) {
         self.end_calls(limits, |usage, kind| usage.record_arrival(kind, now));
         self.log_event(limits, CallEvent::Arrived, now);
     }
 
     /// Records that a call ended without an answer, for example because of a timeout. Such a call
     /// may be lost, or may still arrive at the service.
-    pub fn on_unanswered(&mut self, limits: &[RateLimit], now: Instant) {
+    pub(crate) fn on_unanswered(&mut self, limits: &[RateLimit], now: Instant) {
         let latest_arrival = now + MAX_LATE_ARRIVAL;
         self.end_calls(limits, |usage, _| {
             usage.may_arrive_until.push(latest_arrival)
@@ -549,7 +553,7 @@ impl CallLimiter {
 
     /// Records that the service refused a call. Until the time `until`, calls that fall under one
     /// of these limits are not sent.
-    pub fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
+    pub(crate) fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
         for limit in limits {
             let usage = self.usage_by_key.entry(limit.key.clone()).or_default();
             usage.blocked_until = Some(

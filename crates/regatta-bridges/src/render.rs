@@ -16,15 +16,15 @@ use crate::service::{CardButton, CardTone, PostCard};
 /// Progress of the turn in which the agent works now. The progress is read from the transcript of
 /// the agent's program, because the board (the daemon's state) does not contain it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct TurnProgress {
+pub(crate) struct TurnProgress {
     /// Number of the last transcript record that was read.
-    pub last_record: u64,
+    pub(crate) last_record: u64,
     /// The most recent tool calls of the agent's program, one text each.
-    pub recent_tools: VecDeque<String>,
-    pub tool_count: usize,
+    pub(crate) recent_tools: VecDeque<String>,
+    pub(crate) tool_count: usize,
     /// The last part of the text that the agent has written.
-    pub text: String,
-    pub plan: Vec<PlanEntry>,
+    pub(crate) text: String,
+    pub(crate) plan: Vec<PlanEntry>,
 }
 
 const MAX_TOOLS: usize = 3;
@@ -32,7 +32,7 @@ const MAX_TEXT_CHARS: usize = 500;
 
 impl TurnProgress {
     /// Adds an event from the transcript of the agent's program.
-    pub fn on_event(&mut self, event: &AgentEvent) {
+    pub(crate) fn on_event(&mut self, event: &AgentEvent) {
         match event {
             AgentEvent::Message { text } => {
                 self.text.push_str(text);
@@ -60,7 +60,7 @@ impl TurnProgress {
 }
 
 /// Returns the current content of a post, or `None` if the post need not be shown any more.
-pub fn render_post(
+pub(crate) fn render_post(
     board: &Board,
     conversation: &Conversation,
     post: &ThreadPost,
@@ -490,7 +490,7 @@ fn code_block(text: &str) -> String {
 /// Cuts a text into pieces of at most `max_chars` characters, between paragraphs or lines if
 /// possible. A code block that spans pieces is closed at the end of a piece and opened again in the
 /// next.
-pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
+pub(crate) fn split_text(text: &str, max_chars: usize) -> Vec<String> {
     let char_count = |s: &str| s.chars().count();
     if char_count(text) <= max_chars {
         return vec![text.to_owned()];

@@ -18,7 +18,7 @@ use crate::config::Requester;
 use crate::intake::Intake;
 use crate::rate_limit::RateLimit;
 
-pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(crate) type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An event from a service, parsed into a form that is the same for all services.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
     clippy::large_enum_variant,
     reason = "few exist at once, and most are messages"
 )]
-pub enum IncomingEvent {
+pub(crate) enum IncomingEvent {
     Message(IncomingMessage),
     /// A person pressed a button of a post, or wrote a text command that means the same as the
     /// button.
@@ -60,8 +60,31 @@ pub enum IncomingEvent {
 }
 
 impl IncomingEvent {
+    /// Returns the event of a pressed button of a conversation, or `None` if there is no such
+    /// button.
+    pub(crate) fn from_button(
+        choice: &str,
+        delivery: String,
+        key: String,
+        requester: Requester,
+    ) -> Option<IncomingEvent> {
+        match choice {
+            "stop" => Some(IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester,
+            }),
+            "land" => Some(IncomingEvent::RetryRequested {
+                delivery,
+                key,
+                requester,
+            }),
+            _ => None,
+        }
+    }
+
     /// Returns the person who caused the event.
-    pub fn requester(&self) -> &Requester {
+    pub(crate) fn requester(&self) -> &Requester {
         match self {
             IncomingEvent::Message(message) => &message.author,
             IncomingEvent::ButtonPressed { requester, .. }
@@ -74,39 +97,39 @@ impl IncomingEvent {
 
 /// A message that a person wrote in a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IncomingMessage {
+pub(crate) struct IncomingMessage {
     /// The service's id of the message. If the service delivers the message again, the id is the
     /// same.
-    pub delivery: String,
+    pub(crate) delivery: String,
     /// The channel or repository of the message, in the form that the setting `[[bridges.map]]`
     /// uses.
-    pub channel: String,
-    pub thread: String,
+    pub(crate) channel: String,
+    pub(crate) thread: String,
     /// Key of the conversation to which the message belongs. The key contains the thread and the
     /// agent's name.
-    pub key: String,
-    pub address: BTreeMap<String, String>,
-    pub title: String,
-    pub url: Option<String>,
-    pub author: Requester,
+    pub(crate) key: String,
+    pub(crate) address: BTreeMap<String, String>,
+    pub(crate) title: String,
+    pub(crate) url: Option<String>,
+    pub(crate) author: Requester,
     /// The text of the message, without the mention of the agent.
-    pub text: String,
-    pub source: String,
-    pub mentions_agent: bool,
+    pub(crate) text: String,
+    pub(crate) source: String,
+    pub(crate) mentions_agent: bool,
     /// True if the message mentions or answers another agent or person, and not this agent.
-    pub addresses_another: bool,
+    pub(crate) addresses_another: bool,
     /// The visible text of the thread before the message. Present only if the setting `context`
     /// requests this text.
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
     /// The names of the files that are attached to the message.
-    pub attachments: Vec<String>,
+    pub(crate) attachments: Vec<String>,
     /// The pull request to review, if the message asks for a review.
-    pub pull: Option<PullRequest>,
+    pub(crate) pull: Option<PullRequest>,
 }
 
 /// The result of handling a webhook request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReceiveOutcome {
+pub(crate) enum ReceiveOutcome {
     /// The webhook request is not authentic, or cannot be accepted now. The service gets this HTTP
     /// status and reason.
     Refused { status: u16, why: &'static str },
@@ -118,8 +141,22 @@ pub enum ReceiveOutcome {
     Events(Vec<IncomingEvent>),
 }
 
+impl ReceiveOutcome {
+    pub(crate) const fn refused(status: u16, why: &'static str) -> ReceiveOutcome {
+        ReceiveOutcome::Refused { status, why }
+    }
+}
+
+/// Returns a header of a webhook request, or an empty text if the request does not have it.
+pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
+}
+
 /// The receiving side of a bridge: gets events from one service.
-pub trait Inbound: Send + Sync + 'static {
+pub(crate) trait Inbound: Send + Sync + 'static {
     /// Runs as long as the bridge runs. Depending on the service, serves a WebSocket, polls the
     /// service, or searches for missed deliveries.
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()>;
@@ -139,7 +176,7 @@ pub trait Inbound: Send + Sync + 'static {
 
 /// The reason why a call to a service (for example to show a post) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServiceError {
+pub(crate) enum ServiceError {
     /// The service requests this waiting time before the next call.
     RetryAfter(Duration),
     /// Nobody knows whether the call succeeded, so the post may exist. The service is searched for
@@ -154,32 +191,74 @@ pub enum ServiceError {
 
 impl ServiceError {
     /// Returns whether the same call may succeed later.
-    pub fn is_temporary(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         matches!(
             self,
             ServiceError::RetryAfter(_) | ServiceError::OutcomeUnknown(_)
         )
     }
+
+    /// Returns the error as a sentence for people.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            ServiceError::RetryAfter(pause) => {
+                format!("the service asks to wait {} s", pause.as_secs().max(1))
+            }
+            ServiceError::OutcomeUnknown(why)
+            | ServiceError::Rejected(why)
+            | ServiceError::Unauthorized(why) => why.clone(),
+        }
+    }
+}
+
+/// The pause before the next try to reach a service, which doubles with each failure in a row.
+pub(crate) struct Backoff {
+    first: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    const MAX: Duration = Duration::from_secs(60);
+
+    pub(crate) fn new(first: Duration) -> Backoff {
+        Backoff { first, next: first }
+    }
+
+    /// Notes that the service could be reached.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+
+    /// Waits after a failure, at least as long as the service asked to wait. After a rejected
+    /// credential, only a person can help, so the pause is the longest one.
+    pub(crate) async fn wait_after(&mut self, error: &ServiceError) {
+        let pause = match error {
+            ServiceError::RetryAfter(pause) => self.next.max(*pause),
+            ServiceError::Unauthorized(_) => Backoff::MAX,
+            ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => self.next,
+        };
+        tokio::time::sleep(pause).await;
+        self.next = (pause * 2).min(Backoff::MAX);
+    }
 }
 
 /// A request to create or edit one message of a post. A long post is split into several messages.
 #[derive(Clone, Debug)]
-pub struct SendRequest {
-    pub address: BTreeMap<String, String>,
+pub(crate) struct SendRequest {
+    pub(crate) address: BTreeMap<String, String>,
     /// Regatta's own id of the post. The id is the same each time the post is sent. In a service
     /// without idempotency keys, Regatta uses this id to search for the post.
-    pub post_mark: String,
+    pub(crate) post_mark: String,
     /// True if the post may already exist in the service although no call confirmed this.
-    pub may_exist: bool,
+    pub(crate) may_exist: bool,
     /// The name under which the service knows the existing post, or `None` for a new post.
-    pub existing_name: Option<String>,
-    pub stage: u32,
-    pub content: SendContent,
+    pub(crate) existing_name: Option<String>,
+    pub(crate) content: SendContent,
 }
 
 /// The content of a [`SendRequest`]: what the bridge creates or updates in the service.
 #[derive(Clone, Debug, PartialEq)]
-pub enum SendContent {
+pub(crate) enum SendContent {
     /// A reaction (emoji) on a message, which shows that the agent has seen it.
     Reaction {
         source: String,
@@ -197,18 +276,18 @@ pub enum SendContent {
 /// The content of an agent's post in a chat service: a text in CommonMark, the agent's plan,
 /// buttons and links.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PostCard {
-    pub tone: CardTone,
-    pub text: String,
-    pub plan: Vec<(String, ToolStatus)>,
+pub(crate) struct PostCard {
+    pub(crate) tone: CardTone,
+    pub(crate) text: String,
+    pub(crate) plan: Vec<(String, ToolStatus)>,
     /// One line that describes what the agent is doing now.
-    pub activity: Option<String>,
-    pub buttons: Vec<CardButton>,
-    pub links: Vec<(String, String)>,
+    pub(crate) activity: Option<String>,
+    pub(crate) buttons: Vec<CardButton>,
+    pub(crate) links: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CardTone {
+pub(crate) enum CardTone {
     #[default]
     Note,
     Waiting,
@@ -221,16 +300,16 @@ pub enum CardTone {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CardButton {
-    pub label: String,
+pub(crate) struct CardButton {
+    pub(crate) label: String,
     /// The value that the service sends back when a person presses the button, such as `allow:Q7`
     /// or `stop:V3`.
-    pub value: String,
-    pub is_dangerous: bool,
+    pub(crate) value: String,
+    pub(crate) is_dangerous: bool,
 }
 
 /// The posting side of a bridge: shows an agent's posts in one service.
-pub trait Outbound: Send + Sync + 'static {
+pub(crate) trait Outbound: Send + Sync + 'static {
     /// Returns the rate limits of the service that apply to a call for this post.
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
     /// Returns the minimum time between two edits of the same post that only show progress.

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent;
 use crate::agent_protocol::{AgentRequest, RequestAnswer, RequestContent, ToolCall};
+use crate::agent_texts;
 use crate::attempt::{Attempt, AttemptPhase};
 use crate::board::{Board, Draft};
 use crate::command::Actor;
@@ -238,7 +239,7 @@ fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reaso
         intervention::send_prompt(
             draft,
             attempt.id,
-            format!("You asked to do this: {request}\n{reason}"),
+            agent_texts::denial_reason(request, reason),
         );
     }
 }

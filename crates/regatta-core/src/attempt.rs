@@ -127,6 +127,19 @@ impl AttemptCause {
         }
         words
     }
+
+    /// Returns whether an attempt that ended for this reason lost its work. Work that a later
+    /// attempt continued is not lost.
+    pub fn loses_work(self) -> bool {
+        !matches!(
+            self,
+            AttemptCause::Submitted
+                | AttemptCause::Reported
+                | AttemptCause::Rested
+                | AttemptCause::Parked
+                | AttemptCause::ContextFull
+        )
+    }
 }
 
 /// The end of a turn (one prompt and the work that follows): the reason, and details for people.

@@ -312,7 +312,7 @@ fn running_attempts<'a>(
 
 /// Returns how long an attempt at this task may still run until a budget wider than one attempt is
 /// used up; `None` if no such budget limits time.
-pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
+fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
     let time_left_of = |(scope, spend): (BudgetScope, Spend)| {
         let limit_ms = board.budgets.get(&scope)?.ceiling.wall_ms?;
         // All running attempts of the budget use up its time together, so the remaining time is

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Role;
+use crate::agent_texts;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::{Event, facts};
@@ -314,11 +315,7 @@ pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
         .map(|attempt| attempt.id)
         .collect();
     for attempt in sessions {
-        let prompt = format!(
-            "Message {} from {} in {}:\n\n{}",
-            message.id, message.sender, message.channel, message.text
-        );
-        intervention::send_prompt(draft, attempt, prompt);
+        intervention::send_prompt(draft, attempt, agent_texts::mailbox_prompt(message));
     }
 }
 

@@ -17,7 +17,6 @@
 mod incoming; // messages in a thread
 mod message_to_task; // a message becomes a turn, and the turn a task
 mod post; // posts for people
-mod prompt; // the texts that an agent gets
 pub mod review; // requests for reviews
 mod turn; // one prompt and its outcome
 mod turn_state; // the states of a turn and their changes
@@ -450,7 +449,7 @@ pub enum ConversationReport {
 
 /// The time for which Regatta remembers that a message was handled. No service repeats a message
 /// after such a long time.
-pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
+const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
 /// The time between the removal of an idle conversation's workspace and the closing of the
 /// conversation: 30 days.
 const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;

@@ -190,7 +190,7 @@ impl From<DisplayState> for ItemDisplay {
 /// Returns the request that a person must answer before work on the task continues: a request of
 /// the task's attempt, or a question that was kept for the next attempt. If the agent continues
 /// without the answer to a question, the question is not returned and is only in the inbox.
-pub fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
+fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
     match task.attempt.and_then(|id| board.attempts.get(&id)) {
         Some(attempt) => approval::open_request_of(board, attempt),
         None => approval::open_question(board, task.id),
@@ -367,7 +367,7 @@ pub fn activity_text(board: &Board, task: &Task, now: Now) -> String {
 pub const IN_TURN_TEXT: &str = "working";
 
 /// The text for a program that is in a turn, but has written nothing for suspiciously long.
-pub const HUNG_TEXT: &str = "hung";
+const HUNG_TEXT: &str = "hung";
 
 /// The text for the program of a task that a person has taken over.
 pub const TAKEN_OVER_TEXT: &str = "a person works on it";

@@ -40,13 +40,13 @@ pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
 /// Time window in which the firings of a hook are counted: one minute.
 pub const FIRING_WINDOW_MS: u64 = 60_000;
 /// Maximum number of hooks in one daemon.
-pub const MAX_HOOKS: usize = 1_000;
+const MAX_HOOKS: usize = 1_000;
 /// Maximum number of triggers of one hook that wait until the URI that the hook claims is free.
 pub const MAX_WAITING: usize = 500;
 /// Time limit of a hook's command if the hook sets none: 10 minutes.
-pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
+const DEFAULT_TIMEOUT_MS: u64 = 600_000;
 /// Longest time limit that a hook can set for its command: 24 hours.
-pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
+const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
 /// Maximum number of bytes that are kept of a command's output: the end of the output.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 

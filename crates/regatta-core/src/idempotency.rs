@@ -13,6 +13,7 @@ use crate::command::{CommandOutcome, Request};
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 use crate::refusal::Refusal;
+use crate::stable_hash::stable_hash;
 
 /// The stored answer to a request with an idempotency key. If a client repeats the request, the
 /// client gets this answer again (J9).
@@ -76,9 +77,7 @@ pub(crate) fn fingerprint(request: &Request) -> Result<u64, Refusal> {
         )
     })?;
     let text = format!("{} {json}", request.by);
-    Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    }))
+    Ok(stable_hash(text.bytes()))
 }
 
 facts! {

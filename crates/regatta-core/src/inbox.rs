@@ -29,7 +29,7 @@ pub use list::{InboxKind, OpenItem, open_items};
 /// Maximum length of a snooze: one week.
 pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
 /// Minimum length of a snooze: one second.
-pub const MIN_SNOOZE_MS: u64 = 1_000;
+const MIN_SNOOZE_MS: u64 = 1_000;
 
 /// Identifies an inbox item by the object that needs a person. People write an item as `Q7`, `T3`
 /// or `agent:claude-1`.

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agent_protocol::StopReason;
+use crate::agent_texts::CONTINUE_PROMPT;
 use crate::attempt::{self, AttemptCause};
 use crate::board::Draft;
 use crate::budget;
@@ -16,10 +17,6 @@ use crate::refusal::Refusal;
 use crate::schedule::PollGrant;
 use crate::task::{self, AddTask, EditTask, SetPause, TaskStatus};
 use crate::{inbox, landing};
-
-/// Prompt that Regatta sends when a paused task is resumed, if the pause had cancelled the agent's
-/// turn.
-const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 
 /// Maximum size of a message to an agent, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;

@@ -17,7 +17,7 @@ use crate::ids::MemberName;
 use crate::provider_name;
 
 /// Maximum number of members of a team, not counting its lead.
-pub const MAX_MEMBERS: usize = 100;
+const MAX_MEMBERS: usize = 100;
 
 /// The kind of a lane (a group of team members that are started together).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -296,7 +296,7 @@ pub struct Lane {
 pub const PRIMARY: &str = "primary";
 
 /// Returns the name of the lane (start group) of a single member, such as `opencode:tom`.
-pub fn secondary_id(provider: &str, name: &MemberName) -> String {
+fn secondary_id(provider: &str, name: &MemberName) -> String {
     format!("{provider}:{name}")
 }
 

@@ -53,15 +53,14 @@ pub mod pattern; // overlap of two patterns
 // Tasks, the agents that work on them, and the people who help.
 pub mod agent; // agents, their limits and their settings
 pub mod agent_protocol; // the events of every agent's program, in one vocabulary
+pub mod agent_texts; // the texts for agents that a commit stores
 pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod attempt_scope; // the rights of an attempt's access token
 pub mod budget; // limits on spending, and the amount spent
 pub mod collision_forecast; // forecast of collisions between running work
-pub mod cost; // cost by provider, mission, agent or model, and the rate of spending
 pub mod display; // the states and counts that people see
 pub mod failure; // the reason of a failed check, found in its output
-pub mod file_map; // the agents and tasks that use each file of a project
 pub mod graph; // blockers, cycles, waves, and their drawing
 pub mod inbox; // the list of things that need a person, and its snoozes
 pub mod intervention; // prompts, pauses, resumes and retries by a person
@@ -82,6 +81,7 @@ pub mod runner; // processes on other machines that execute attempts
 pub mod schedule; // the next task of an agent, and the reason a task waits
 pub mod scope_escape; // changes outside a manifest
 pub mod session_rotation; // a new session when the model's context is nearly full
+pub mod spend_ledger; // the spending in the event log, and its rate
 pub mod start_gates; // conditions that are checked before a task starts
 pub mod task; // tasks, and the only code that starts one
 pub mod task_timeline; // the states and waits of a task over time
@@ -110,3 +110,4 @@ pub mod natural_sort; // natural sort order of names
 pub mod search; // the words of a text, and the search for texts by words
 pub mod shell_quote; // quoting for a shell
 pub mod spelling; // suggestions for a misspelled word
+pub mod stable_hash; // a hash that never changes

@@ -5,6 +5,7 @@
 //! task without a manifest waits for the small task, and gets the reported paths as its manifest
 //! when the report is accepted.
 
+use crate::agent_texts;
 use crate::attempt::WorkResult;
 use crate::board::Draft;
 use crate::ids::{Now, TaskId};
@@ -40,20 +41,12 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
             by: explored.status.to_string(),
         });
     }
-    let subject = format!("Find the files of {id}: {}", explored.subject);
-    let description = format!(
-        "Read the repository and find out which files this task will create or change. Change \
-         nothing yourself.\n\
-         The `detail` of your result is a JSON array of paths or patterns, relative to the top of \
-         the repository: [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the \
-         task needs.\n\n# The task\n{}\n\n{}",
-        explored.subject, explored.description
-    );
+    let text = agent_texts::explore_task(&explored);
     let request = AddTask {
         priority: explored.priority,
         effort: Some("low".into()),
         provider: explored.provider.clone(),
-        ..AddTask::new_report(explored.project.clone(), &subject, description)
+        ..AddTask::new_report(explored.project.clone(), text)
     };
     let explorer = task::add(draft, request, None, now)?;
     task::set_purpose(draft, explorer, Purpose::Explore { task: id }, None)?;

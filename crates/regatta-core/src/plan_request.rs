@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{self, Agent, Runtime};
+use crate::agent_texts::TaskText;
 use crate::board::{Board, Draft};
 use crate::graph::PlanStep;
 use crate::ids::{AgentName, MissionId, Now, ProjectName, TaskId};
@@ -90,9 +91,13 @@ pub(crate) fn request_plan(
         budget: Default::default(),
     };
     let mission = mission::start(draft, start, now)?;
+    let text = TaskText {
+        subject,
+        description: request.brief,
+    };
     let task_request = AddTask {
         script: request.script,
-        ..AddTask::new_report(request.project, &subject, request.brief)
+        ..AddTask::new_report(request.project, text)
     };
     let task = task::add(
         draft,

@@ -181,7 +181,7 @@ pub enum UnclearReference {
 }
 
 /// Returns whether a text has the form of a commit id or of the beginning of one.
-pub fn is_commit_prefix(text: &str) -> bool {
+fn is_commit_prefix(text: &str) -> bool {
     (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_texts;
 use crate::attempt::{self, Attempt, first_few};
 use crate::board::Draft;
 use crate::event::{Event, facts};
@@ -59,7 +60,7 @@ facts! {
 
 /// Maximum number of scope escapes (changes or needed work outside a task's files) that are
 /// recorded for a task. Further scope escapes are ignored.
-pub const MAX_ESCAPES: usize = 50;
+const MAX_ESCAPES: usize = 50;
 
 /// Records a change or needed work outside a task's files. Ignores a repeated record, and all
 /// records beyond [`MAX_ESCAPES`].
@@ -153,24 +154,11 @@ pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
         ));
     };
     let pattern_of_path = |path: &String| PathPattern::new(&literal_pattern(path)).ok();
-    let mut subject = format!(
-        "Follow up {}: {}",
-        origin.id,
-        escape.finding.lines().next().unwrap_or_default()
-    );
-    subject = subject
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(200)
-        .collect();
-    let description = format!(
-        "{}\n\nFound by {} while working on {} \"{}\", and left out of that work.",
-        escape.finding, escape.worker, origin.id, origin.subject
-    );
+    let text = agent_texts::scope_escape_task(origin, escape);
     Ok(AddTask {
         project: origin.project.clone(),
-        subject,
-        description,
+        subject: text.subject,
+        description: text.description,
         issue_type: origin.issue_type,
         files: escape
             .suggested_files

@@ -7,6 +7,7 @@
 //! agent's program must handle that, or the turn fails and reports a full context.
 
 use crate::agent_protocol::StopReason;
+use crate::agent_texts::{self, SUMMARY_PROMPT};
 use crate::attempt::{self, Attempt, SessionState};
 use crate::board::Draft;
 use crate::event::{Event, facts};
@@ -15,12 +16,7 @@ use crate::intervention;
 use crate::refusal::Refusal;
 
 /// Percentage of the model's context that must be used for it to count as nearly full.
-pub const NEARLY_FULL_PERCENT: u64 = 85;
-
-/// The last prompt of a session that will be replaced: it requests a summary for the next session.
-pub const SUMMARY_PROMPT: &str = "Your context is nearly full, so the work goes on in a fresh \
-session that knows nothing of this one. Do not continue the work now. Write what the next session \
-must know: what is done, what is left, what you decided and why, and what to watch out for.";
+const NEARLY_FULL_PERCENT: u64 = 85;
 
 facts! {
     /// The attempt's session is nearly full. Its next prompt requests a summary, and then the
@@ -53,18 +49,7 @@ pub(crate) fn on_turn_ended(
                 .as_ref()
                 .map(|turn_end| turn_end.detail.trim())
                 .filter(|summary| !summary.is_empty());
-            let text = summary.map_or_else(
-                || {
-                    "The session before this one was full and left no summary: look at the state \
-                    of the workspace."
-                        .into()
-                },
-                |summary| {
-                    format!(
-                        "The session before this one was full. It left this summary:\n\n{summary}"
-                    )
-                },
-            );
+            let text = agent_texts::summary_note(summary);
             intervention::leave_note(draft, attempt.task, text);
             attempt::rotate(
                 draft,

@@ -65,7 +65,7 @@ pub struct ActivityInterval {
 impl ActivityInterval {
     /// Returns the interval's length in milliseconds. An interval without an end is counted up to
     /// `unix_ms`.
-    pub fn length_ms(&self, unix_ms: u64) -> u64 {
+    fn length_ms(&self, unix_ms: u64) -> u64 {
         self.to_unix_ms
             .unwrap_or(unix_ms)
             .saturating_sub(self.from_unix_ms)

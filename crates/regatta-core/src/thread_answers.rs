@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{self, Role};
+use crate::agent_texts::{self, TaskText};
 use crate::attempt::{self, Attempt, ResumePoint, WorkResult};
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message, PostMessage};
@@ -95,14 +96,7 @@ pub(crate) fn add_question(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let description = format!(
-        "Answer this question about the project. Read the repository as far as it helps; change \
-         nothing.\n\
-         The `detail` of your result is your answer, and is posted in the thread: keep it short \
-         and to the point.\n\n\
-         # The question of {}\n{}",
-        message.sender, question.text
-    );
+    let text = agent_texts::first_answer_task(message, question.text);
     let purpose = Purpose::Answer {
         channel: message.channel.clone(),
         root: message.id,
@@ -110,11 +104,7 @@ pub(crate) fn add_question(
     let request = AddTask {
         effort: Some(question.effort.name().into()),
         model: question.model.clone(),
-        ..AddTask::new_report(
-            project.name.clone(),
-            &format!("Answer {}: {}", message.id, question.text),
-            description,
-        )
+        ..AddTask::new_report(project.name.clone(), text)
     };
     let task = add_assigned_task(draft, request, purpose, None, agent, now)?;
     let thread = QuestionThread {
@@ -154,12 +144,7 @@ pub(crate) fn follow_up(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let description = format!(
-        "Answer the next message of the thread that {} began. Change nothing in the repository. \
-         The `detail` of your result is your answer, and is posted in the thread.\n\n# {} \
-         wrote\n{}",
-        thread.root, message.sender, message.text
-    );
+    let text = agent_texts::next_answer_task(thread.root, message);
     let purpose = Purpose::Answer {
         channel: message.channel.clone(),
         root: thread.root,
@@ -177,11 +162,7 @@ pub(crate) fn follow_up(
         effort: Some(thread.effort.name().into()),
         model: thread.model.clone(),
         blocked_by: before.into_iter().collect(),
-        ..AddTask::new_report(
-            project.name.clone(),
-            &format!("Answer {}: {}", message.id, message.text),
-            description,
-        )
+        ..AddTask::new_report(project.name.clone(), text)
     };
     let resume = thread.resume.clone().filter(|_| before.is_none());
     let task = add_assigned_task(draft, request, purpose, resume, agent, now)?;
@@ -216,27 +197,14 @@ pub(crate) fn add_triage(
     now: Now,
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
-    let description = format!(
-        "Somebody wrote this message in the project's channel. Decide what should follow from it; \
-         change nothing. The `detail` of your result is one of these:\n\
-         - `answer: ` and the answer, if a few sentences are enough\n\
-         - `task: ` and one line that says what to do, then more lines if needed, if it is one \
-         small piece of work\n\
-         - `lead: ` and the goal, if it takes several pieces of work that somebody must plan\n\
-         - `nothing`, if the message asks for nothing\n\n# {} wrote\n{}",
-        message.sender, message.text
-    );
+    let text = agent_texts::triage_task(message);
     let purpose = Purpose::Triage {
         channel: message.channel.clone(),
         message: message.id,
     };
     let request = AddTask {
         effort: Some(QuestionEffort::Low.name().into()),
-        ..AddTask::new_report(
-            project.name.clone(),
-            &format!("Triage {}: {}", message.id, message.text),
-            description,
-        )
+        ..AddTask::new_report(project.name.clone(), text)
     };
     add_assigned_task(draft, request, purpose, None, agent, now).map(|_| ())
 }
@@ -438,11 +406,15 @@ pub(crate) fn add_backlog_task(
     now: Now,
 ) -> Result<TaskId, Refusal> {
     let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
+    let text = TaskText {
+        subject: subject.to_owned(),
+        description: rest.trim().to_owned(),
+    };
     let request = AddTask {
         issue_type: task::IssueType::Task,
         expects: task::Expects::Changes,
         backlog: true,
-        ..AddTask::new_report(project.clone(), subject, rest.trim().to_owned())
+        ..AddTask::new_report(project.clone(), text)
     };
     task::add(draft, request, None, now)
 }

@@ -9,7 +9,7 @@ use regatta_core::project::Project;
 use regatta_core::task::TaskStatus;
 
 use crate::Engine;
-use crate::ports::git::{DroppedProof, ProjectRepo};
+use crate::ports::git::{DroppedProof, ProjectRepo, StorageGit};
 use crate::ports::store::TaskFilter;
 
 /// The time for which work that was dropped from the queue is kept.
@@ -30,7 +30,7 @@ impl Engine {
         let mut forgotten = 0;
         for project in board.projects.values() {
             let repo = ProjectRepo::from_project(project);
-            let git = &self.shared.git;
+            let git: &dyn StorageGit = &*self.shared.git;
             let mut forgotten_here = 0;
             for attempt in git
                 .kept_attempts(&repo)

@@ -48,6 +48,7 @@ use regatta_core::command::{Actor, BoardInput, Command, Report, Request};
 use regatta_core::effect::EffectKey;
 use regatta_core::event::Recorded;
 use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, TaskId};
+use regatta_core::project::Project;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 pub use artifacts::prune_evidence;
@@ -56,7 +57,7 @@ pub use dropped_work_gc::DROPPED_WORK_RETENTION;
 pub use local_site::LocalSite;
 pub use perform::authorship;
 use ports::agents::Agents;
-use ports::git::{Git, ProjectRepo};
+use ports::git::{Git, ProjectRepo, ReadGit};
 use ports::store::{Store, StoreHistory, UnreadableRow};
 pub use report_sender::{BridgeReportSender, ReportSender};
 pub use retention_date::retention_date;
@@ -493,9 +494,15 @@ impl Engine {
         &self.shared.unreadable_rows
     }
 
-    /// Returns the interface to git. Callers may use only the methods that read.
-    pub fn git(&self) -> &Arc<dyn Git> {
-        &self.shared.git
+    /// Returns the parts of the interface to git that read.
+    pub fn git(&self) -> Arc<dyn ReadGit> {
+        self.shared.git.clone()
+    }
+
+    /// Returns the path of an attempt's workspace, whether or not the workspace exists.
+    pub fn workspace_path(&self, project: &Project, attempt: AttemptId) -> PathBuf {
+        let repo = ProjectRepo::from_project(project);
+        self.shared.git.workspace_path(&repo, attempt)
     }
 
     /// Compares a project's trunk with the landings on the board (the state of all unfinished

@@ -4,9 +4,6 @@
 use regatta_core::agent_protocol::Usage;
 use serde::{Deserialize, Serialize};
 
-/// The year and month in which the prices of [`default_prices`] were looked up.
-pub const PRICES_AS_OF: &str = "2025-11";
-
 /// The prices for a model, or for several models with similar names, in US dollars for a million
 /// tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,7 +36,7 @@ impl ModelPrice {
     }
 }
 
-/// Returns the prices that providers published in [`PRICES_AS_OF`].
+/// Returns the prices that providers published in November 2025.
 pub fn default_prices() -> Vec<ModelPrice> {
     [
         ("claude-opus-4-5*", 5.0, 25.0, 0.5, 6.25),

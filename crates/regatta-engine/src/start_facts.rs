@@ -349,7 +349,7 @@ fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u6
         .get(&id)
         .and_then(|mission| board.projects.get(&mission.project));
     let limit = project.and_then(|project| {
-        workspaces::remaining_space_mb(engine, project).unwrap_or_else(|error| {
+        workspaces::remaining_space_mb(&*engine.shared.git, project).unwrap_or_else(|error| {
             tracing::warn!(project = %project.name, "could not measure the disk space of project \
                 {}'s workspaces, so its disk limit is ignored until the next check: {error}",
                 project.name);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
-use crate::git_command::{GitOutput, split_nul};
+use crate::git_command::split_nul;
 use crate::merge::MAX_OWN_COMMITS;
 use crate::{GitAdapter, disk};
 
@@ -67,20 +67,7 @@ impl GitAdapter {
         {
             return Ok(false);
         }
-        let pack = self
-            .git
-            .in_vault(vault, "read the agent's commits")
-            .alternate_objects(copy)
-            .args([
-                "pack-objects",
-                "--quiet",
-                "--revs",
-                "--stdout",
-                "--no-reuse-delta",
-            ])
-            .input(format!("{head}\n^{base}\n").into_bytes())
-            .run()?;
-        self.import_pack(vault, pack)
+        self.import_revisions(vault, copy, format!("{head}\n^{base}\n"))
     }
 
     /// Imports a commit from the git directory of a submodule in the workspace into the vault
@@ -116,6 +103,18 @@ impl GitAdapter {
                 "refs/regatta/modules/",
             ])
             .run_for_line()?;
+        self.import_revisions(vault, copy, format!("{commit}\n{listed}\n"))
+    }
+
+    /// Imports the objects of some revisions, in the syntax of `git rev-list --stdin`, from a copy
+    /// of the agent's objects. Git checks each object. Returns `false` if an object is missing or
+    /// broken.
+    fn import_revisions(
+        &self,
+        vault: &Path,
+        copy: &Path,
+        revisions: String,
+    ) -> Result<bool, GitError> {
         let pack = self
             .git
             .in_vault(vault, "read the agent's commits")
@@ -127,14 +126,8 @@ impl GitAdapter {
                 "--stdout",
                 "--no-reuse-delta",
             ])
-            .input(format!("{commit}\n{listed}\n").into_bytes())
+            .input(revisions.into_bytes())
             .run()?;
-        self.import_pack(vault, pack)
-    }
-
-    /// Imports the objects of a pack that git has just made from the agent's objects. Git checks
-    /// each object. Returns `false` if an object is missing or broken.
-    fn import_pack(&self, vault: &Path, pack: GitOutput) -> Result<bool, GitError> {
         if pack.status != Some(0) {
             // Git fails if an object is missing or broken. Only the agent's own commits are lost in
             // this case, because the agent's files are captured separately.

@@ -46,6 +46,20 @@ const ONLINE_FETCH_OPTIONS: [&str; 7] = [
     "--end-of-options",
 ];
 
+/// The output of git about a push that a remote refused.
+struct PushRefusal {
+    /// The line about the ref, such as `!\tmain:main\t[rejected] (fetch first)`; empty if git
+    /// printed none.
+    line: String,
+    stderr: String,
+}
+
+impl PushRefusal {
+    fn describe(&self, remote: &str) -> String {
+        errors::push_failed(remote, &self.line, &self.stderr)
+    }
+}
+
 impl RemoteGit for GitAdapter {
     fn push(
         &self,
@@ -57,32 +71,14 @@ impl RemoteGit for GitAdapter {
         if let Err(reason) = self.check_remote_name(&user, remote)? {
             return Ok(PushResult::Failed(reason));
         }
-        let output = self
-            .git
-            .in_checkout_online(&user.top, "push the trunk")
-            .args([
-                "push",
-                "--porcelain",
-                "--no-follow-tags",
-                "--no-recurse-submodules",
-                "--no-verify",
-                "--end-of-options",
-            ])
-            .arg(remote)
-            .arg(format!("{commit}:refs/heads/{}", repo.trunk))
-            .run()?;
-        if output.status == Some(0) {
+        let refspec = format!("{commit}:refs/heads/{}", repo.trunk);
+        let Err(refusal) = self.run_push(&user, "push the trunk", remote, &refspec)? else {
             return Ok(PushResult::Pushed);
-        }
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let refused = printed
-            .lines()
-            .find(|line| line.starts_with("!\t"))
-            .unwrap_or_default();
-        if refused.contains("fetch first") {
+        };
+        if refusal.line.contains("fetch first") {
             return Ok(PushResult::NonFastForward); // the remote has commits that are not here
         }
-        if refused.contains("non-fast-forward") {
+        if refusal.line.contains("non-fast-forward") {
             let ahead = self.is_remote_ahead(&user, repo, remote, commit)?;
             return Ok(if ahead {
                 PushResult::Pushed
@@ -90,11 +86,7 @@ impl RemoteGit for GitAdapter {
                 PushResult::NonFastForward
             });
         }
-        Ok(PushResult::Failed(errors::push_failed(
-            remote,
-            refused,
-            &output.stderr,
-        )))
+        Ok(PushResult::Failed(refusal.describe(remote)))
     }
 
     /// Pushes a branch of Regatta by force, because Regatta replaces the commits of such a branch
@@ -124,33 +116,11 @@ impl RemoteGit for GitAdapter {
             .arg(&vault)
             .arg(commit.as_str())
             .run_expecting_success()?;
-        let output = self
-            .git
-            .in_checkout_online(&user.top, "push the branch")
-            .args([
-                "push",
-                "--porcelain",
-                "--no-follow-tags",
-                "--no-recurse-submodules",
-                "--no-verify",
-                "--end-of-options",
-            ])
-            .arg(remote)
-            .arg(format!("+{commit}:refs/heads/{branch}"))
-            .run()?;
-        if output.status == Some(0) {
+        let refspec = format!("+{commit}:refs/heads/{branch}");
+        let Err(refusal) = self.run_push(&user, "push the branch", remote, &refspec)? else {
             return Ok(PushResult::Pushed);
-        }
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let refused = printed
-            .lines()
-            .find(|line| line.starts_with("!\t"))
-            .unwrap_or_default();
-        Ok(PushResult::Failed(errors::push_failed(
-            remote,
-            refused,
-            &output.stderr,
-        )))
+        };
+        Ok(PushResult::Failed(refusal.describe(remote)))
     }
 
     /// Fetches a remote's trunk with the user's credentials, first into the user's repository and
@@ -272,6 +242,39 @@ impl RemoteGit for GitAdapter {
 }
 
 impl GitAdapter {
+    /// Pushes with the user's credentials. The inner error is the refusal of the push.
+    fn run_push(
+        &self,
+        user: &UserRepo,
+        what: &'static str,
+        remote: &str,
+        refspec: &str,
+    ) -> Result<Result<(), PushRefusal>, GitError> {
+        let output = self
+            .git
+            .in_checkout_online(&user.top, what)
+            .args([
+                "push",
+                "--porcelain",
+                "--no-follow-tags",
+                "--no-recurse-submodules",
+                "--no-verify",
+                "--end-of-options",
+            ])
+            .arg(remote)
+            .arg(refspec)
+            .run()?;
+        if output.status == Some(0) {
+            return Ok(Ok(()));
+        }
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let line = printed.lines().find(|line| line.starts_with("!\t"));
+        Ok(Err(PushRefusal {
+            line: line.unwrap_or_default().to_owned(),
+            stderr: output.stderr,
+        }))
+    }
+
     /// Checks that the user's repository has a remote with this name. Refuses an address or a path
     /// in place of a name, because git would run the program that some addresses name.
     pub(crate) fn check_remote_name(

@@ -8,17 +8,16 @@
 //! somebody asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use regatta_api::cost_tables::{self, CapForecast, CostEntry, CostGrouping, CostSum, ProviderBand};
 use regatta_api::view::{CostRow, CostTable, CostView, LandedLinesView, SpendResultsView};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
-use regatta_core::cost::{
-    self, CapForecast, CostEntry, CostGrouping, CostSum, ProviderBand, SpendLedger, SpendRate,
-};
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
+use regatta_core::spend_ledger::{SpendLedger, SpendRate};
 use regatta_core::task::{Task, TaskStatus};
 use regatta_engine::ports::git::{CommitGit, CommitRange, ProjectRepo};
 use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since};
@@ -35,7 +34,7 @@ pub(crate) struct CostInput<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn StoreHistory,
-    pub(crate) git: &'a dyn CommitGit,
+    pub(crate) git: Arc<dyn CommitGit>,
     /// Maximum number of landed changes whose lines git counts for one request, because counting is
     /// slow.
     pub(crate) max_measured: usize,
@@ -86,7 +85,7 @@ impl CostDimensions {
             is_lost: attempt
                 .end
                 .as_ref()
-                .is_some_and(|attempt_end| cost::is_lost(attempt_end.cause)),
+                .is_some_and(|attempt_end| attempt_end.cause.loses_work()),
         }
     }
 
@@ -187,7 +186,7 @@ impl CostIndex {
             rows: cost_rows(input.board, input.history, &entries, *grouping, &rate),
         };
         let cap = day_ceiling(input.board).filter(|_| days == 0);
-        let total = cost::sum(entries.iter(), &rate);
+        let total = cost_tables::sum(entries.iter(), &rate);
         Ok(CostView {
             days,
             since_wall: day * DAY_MS,
@@ -211,8 +210,8 @@ impl CostIndex {
         };
         total.hourly_rate = index.ledger.spend_rate(input.now).total_hourly_rate();
         let (spent_by_minute, bands) = (
-            index.ledger.cumulative_cost(day),
-            index.ledger.provider_bands(day),
+            cost_tables::cumulative_cost(&index.ledger, day),
+            cost_tables::provider_bands(&index.ledger, day),
         );
         Ok(TodaySpend {
             spent_by_minute,
@@ -231,7 +230,7 @@ fn day_ceiling(board: &Board) -> Option<u64> {
 }
 
 fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapForecast> {
-    cost::forecast(total.spent.usage.micro_usd?, cap?, total.hourly_rate, now)
+    cost_tables::forecast(total.spent.usage.micro_usd?, cap?, total.hourly_rate, now)
 }
 
 impl IndexedCosts {
@@ -394,7 +393,7 @@ impl IndexedCosts {
         SpendResultsView {
             each: each.map(|each| each / landed.tasks as u64),
             landed,
-            wasted: cost::sum(lost.iter().copied(), &SpendRate::default()),
+            wasted: cost_tables::sum(lost.iter().copied(), &SpendRate::default()),
             failed_attempts: lost
                 .iter()
                 .filter(|cost| !dropped.contains(&cost.task))
@@ -475,7 +474,7 @@ fn cost_rows(
     grouping: CostGrouping,
     rate: &SpendRate,
 ) -> Vec<CostRow> {
-    let row = |cost_group: cost::CostGroup| {
+    let row = |cost_group: cost_tables::CostGroup| {
         let name = cost_group.name.as_deref();
         let description = match grouping {
             CostGrouping::Mission => name
@@ -498,7 +497,7 @@ fn cost_rows(
             sum: cost_group.sum,
         }
     };
-    cost::group_costs(entries, grouping, rate)
+    cost_tables::group_costs(entries, grouping, rate)
         .into_iter()
         .map(row)
         .collect()

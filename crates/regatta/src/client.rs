@@ -28,7 +28,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::{self, DataDir, ShortPath};
 use crate::message_stream::MessageStream;
-use crate::output::{CommandError, Output, command_error, usage_error};
+use crate::output::{
+    CommandError, Output, command_error, internal_error, own_executable, runtime_error, usage_error,
+};
 use crate::tls_client;
 
 /// Time for which an unused connection is kept. It is shorter than the time after which the daemon
@@ -107,14 +109,8 @@ impl Client {
     ) -> Result<Client, CommandError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .build();
-        let runtime = runtime.map_err(|error| {
-            command_error(
-                "io",
-                format!("could not start the async runtime: {error}"),
-                "close other programs and try again",
-            )
-        })?;
+            .build()
+            .map_err(runtime_error)?;
         Ok(Client {
             runtime,
             http: OnceLock::new(),
@@ -218,11 +214,7 @@ impl Client {
             request.header(*name, value)
         });
         let request = request.body(body).build().map_err(|error| {
-            command_error(
-                "bug",
-                format!("could not build the request for {path}: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
+            internal_error(format!("could not build the request for {path}: {error}"))
         })?;
         let loopback_request = request.try_clone();
         match (http.client.execute(request).await, loopback_request) {
@@ -394,11 +386,7 @@ impl Client {
     /// compiler translates it only once and not for each type of answer.
     fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
         let body = call.to_json().map_err(|error| {
-            command_error(
-                "bug",
-                format!("could not encode the request as JSON: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
+            internal_error(format!("could not encode the request as JSON: {error}"))
         })?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
@@ -554,7 +542,7 @@ fn wrong_kind_error(expected: &str) -> CommandError {
     invalid_answer_error(&serde::de::Error::custom(error))
 }
 
-fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
+pub(crate) fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
     command_error(
         "bug",
         format!("could not read the daemon's answer: {error}"),
@@ -629,13 +617,9 @@ fn http_builder(is_tls: bool) -> Result<ClientBuilder, CommandError> {
 }
 
 fn build_client(builder: ClientBuilder) -> Result<reqwest::Client, CommandError> {
-    builder.build().map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not create the HTTP client: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
-    })
+    builder
+        .build()
+        .map_err(|error| internal_error(format!("could not create the HTTP client: {error}")))
 }
 
 fn parse_problem(status: u16, body: &[u8]) -> Problem {
@@ -762,13 +746,7 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<bool, 
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let exe = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let exe = own_executable()?;
     let log = daemon_dir.log_path();
     let log_file = std::fs::OpenOptions::new()
         .create(true)

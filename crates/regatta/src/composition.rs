@@ -20,7 +20,7 @@ use regatta_engine::{EngineSettings, Ports, RedactFn, ToolServer};
 use regatta_git::GitAdapter;
 use regatta_store::SqliteStore;
 
-use crate::output::{CommandError, command_error};
+use crate::output::{CommandError, command_error, own_executable};
 
 /// The name of the database file in a data directory.
 pub(crate) const STORE_FILE: &str = "regatta.db";
@@ -42,13 +42,7 @@ pub(crate) fn open_ports(
     data_dir: &Path,
     tools: ToolServer,
 ) -> Result<DaemonAdapters, CommandError> {
-    let exe = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let exe = own_executable()?;
     check_store_not_lost(data_dir)?;
     let store = SqliteStore::open(&data_dir.join(STORE_FILE)).map_err(store_error)?;
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
@@ -104,13 +98,7 @@ pub(crate) type RunnerAdapters = (Arc<dyn RunnerGit>, Arc<dyn Agents>);
 
 /// Returns the adapters of a runner (a process that runs agents for a daemon on another machine).
 pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
-    let exe = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let exe = own_executable()?;
     let fence = Duration::from_millis(regatta_core::runner::SELF_FENCE_TIMEOUT_MS);
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
         .with_contact_deadline(data_dir.join(CONTACT_FILE), fence);
@@ -298,13 +286,7 @@ pub(crate) fn require_supported_git() -> Result<(), CommandError> {
 pub(crate) fn agents_adapter(
     data_dir: &Path,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let exe = own_executable()?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
@@ -315,13 +297,7 @@ pub(crate) fn agents_adapter_with_contact_deadline(
     contact_file: PathBuf,
     contact_timeout: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let exe = own_executable()?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe)
         .with_contact_deadline(contact_file, contact_timeout))
 }

@@ -27,7 +27,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::commands::serve::ListenArgs;
 use crate::composition;
 use crate::listen_address::{self, BoundListeners};
-use crate::output::{CommandError, CommandResult, Output, command_error};
+use crate::output::{
+    CommandError, CommandResult, Output, command_error, internal_error, runtime_error,
+};
 use crate::project_files::ProjectFiles;
 use crate::settings::{self, ResolvedSetting};
 
@@ -383,14 +385,8 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| {
-        command_error(
-            "io",
-            format!("could not start the async runtime: {error}"),
-            "close other programs and try again",
-        )
-    })?;
+        .build()
+        .map_err(runtime_error)?;
     // Turn off transparent huge pages, because they waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let keyring = TokenStore::open(&daemon_dir.path, load_or_create_token(&daemon_dir)?).map_err(
@@ -665,13 +661,8 @@ async fn run_server(
                 plural::count(recovered_work.attempts, "attempt")
             )
         });
-    let text = serde_json::to_string(&info).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not encode daemon.json: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
-    })?;
+    let text = serde_json::to_string(&info)
+        .map_err(|error| internal_error(format!("could not encode daemon.json: {error}")))?;
     write_atomically(&daemon_dir.info_path(), &text)
         .map_err(|error| daemon_dir.io_error(&error))?;
     out.print_answer("ready", &info, &[], |_| {

@@ -86,38 +86,9 @@ pub(crate) struct TerminationSignals(Arc<AtomicU8>);
 impl TerminationSignals {
     /// Installs handlers for these signals. Without them a signal would end the program at once.
     pub(crate) fn install() -> Result<TerminationSignals, CommandError> {
-        let broken = |error: std::io::Error| {
-            command_error(
-                "io",
-                format!("could not install the signal handlers: {error}"),
-                "close other programs and try again",
-            )
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(broken)?;
-        let (mut interrupt, mut terminate, mut hangup) = {
-            let _inside = runtime.enter();
-            let listen = |kind| signal(kind).map_err(broken);
-            (
-                listen(SignalKind::interrupt())?,
-                listen(SignalKind::terminate())?,
-                listen(SignalKind::hangup())?,
-            )
-        };
         let received = Arc::new(AtomicU8::new(0));
         let store = Arc::clone(&received);
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                let number = tokio::select! {
-                    _ = interrupt.recv() => 2,
-                    _ = terminate.recv() => 15,
-                    _ = hangup.recv() => 1,
-                };
-                store.store(number, Ordering::SeqCst);
-            });
-        });
+        on_termination_signal(move |number| store.store(number, Ordering::SeqCst))?;
         Ok(TerminationSignals(received))
     }
 
@@ -125,4 +96,41 @@ impl TerminationSignals {
     pub(crate) fn received(&self) -> Option<u8> {
         Some(self.0.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }
+}
+
+/// Calls `on_signal`, on a thread of its own, with the number of the first SIGINT, SIGTERM or SIGHUP
+/// that arrives.
+pub(crate) fn on_termination_signal(
+    on_signal: impl FnOnce(u8) + Send + 'static,
+) -> Result<(), CommandError> {
+    let broken = |error: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not install the signal handlers: {error}"),
+            "close other programs and try again",
+        )
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
+    let (mut interrupt, mut terminate, mut hangup) = {
+        let _inside = runtime.enter();
+        let listen = |kind| signal(kind).map_err(broken);
+        (
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        )
+    };
+    std::thread::spawn(move || {
+        on_signal(runtime.block_on(async {
+            tokio::select! {
+                _ = interrupt.recv() => 2,
+                _ = terminate.recv() => 15,
+                _ = hangup.recv() => 1,
+            }
+        }));
+    });
+    Ok(())
 }

@@ -61,6 +61,32 @@ pub(crate) fn command_error(
     Problem::new(500, code, message, hint).into()
 }
 
+/// Returns an error that only a bug in Regatta can cause.
+pub(crate) fn internal_error(message: impl Into<String>) -> CommandError {
+    let hint = "report this with the command you typed and the output of regatta version";
+    command_error("bug", message, hint)
+}
+
+/// Returns the error that an async runtime could not be started.
+pub(crate) fn runtime_error(error: std::io::Error) -> CommandError {
+    command_error(
+        "io",
+        format!("could not start the async runtime: {error}"),
+        "close other programs and try again",
+    )
+}
+
+/// Returns the path of this program.
+pub(crate) fn own_executable() -> Result<std::path::PathBuf, CommandError> {
+    std::env::current_exe().map_err(|error| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {error}"),
+            "call regatta by its full path",
+        )
+    })
+}
+
 /// Returns an error about wrong arguments of the command, which ends with exit code 2.
 pub(crate) fn usage_error(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
     Problem::new(400, "usage", message, hint).into()
@@ -114,11 +140,7 @@ impl Output {
                     })
                 })
                 .map_err(|error| {
-                    command_error(
-                        "bug",
-                        format!("could not encode the answer as JSON: {error}"),
-                        "report this with the command you typed and the output of regatta version",
-                    )
+                    internal_error(format!("could not encode the answer as JSON: {error}"))
                 })?;
             return self.print(&format!("{line}\n"));
         }

@@ -19,7 +19,8 @@ use crate::client::{CallReply, Client, EventStreamItem};
 use crate::commands::CommandContext;
 use crate::interrupt::Interrupts;
 use crate::output::{
-    self, CommandError, Output, command_error, first_line, format_table, short_duration,
+    self, CommandError, Output, command_error, first_line, format_table, internal_error,
+    short_duration,
 };
 
 /// The reason why following a mission ended.
@@ -292,11 +293,10 @@ impl Follower<'_> {
         }
         if self.prints_events {
             let text = serde_json::to_string(event).map_err(|error| {
-                command_error(
-                    "bug",
-                    format!("could not encode event {} as JSON: {error}", event.revision),
-                    "report this with the command you typed and the output of regatta version",
-                )
+                internal_error(format!(
+                    "could not encode event {} as JSON: {error}",
+                    event.revision
+                ))
             })?;
             self.table.out.print(&format!("{text}\n"))?;
         } else if let Some(text) = milestone_line(event) {

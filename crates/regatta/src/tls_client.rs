@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::output::{CommandError, command_error};
+use crate::output::{CommandError, command_error, internal_error};
 
 /// Files in which operating systems store trusted certificates. The first file that exists is used.
 const CA_FILES: [&str; 3] = [
@@ -29,13 +29,7 @@ pub(crate) fn config(is_tls: bool) -> Result<ClientConfig, CommandError> {
     };
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| {
-            command_error(
-                "bug",
-                format!("could not set up TLS: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
-        })?;
+        .map_err(|error| internal_error(format!("could not set up TLS: {error}")))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 

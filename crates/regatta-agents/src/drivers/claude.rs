@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::DriverSetup;
 use super::acp::fill_form;
 use super::common::{
-    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, question_form, unreadable_line_notice,
 };
 use super::error_class::{ProgramFailure, shorten, to_count};
 use super::input::read_input;
@@ -208,7 +208,9 @@ impl ClaudeDriver {
             &request["input"],
         );
         let (format, content) = if name == "AskUserQuestion" {
-            question_form(&input["questions"])
+            let list = &input["questions"];
+            let (form, content) = question_form(list, |index, _| format!("q{}", index + 1));
+            (AnswerFormat::Questions(list.clone(), form), content)
         } else {
             let id = request["tool_use_id"].as_str().unwrap_or_default();
             let option = |id: &str, kind| PermissionOption {
@@ -491,46 +493,6 @@ fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
             json!({ "behavior": "allow", "updatedInput": {} })
         }
     }
-}
-
-/// Combines the program's questions into one form with one field for each question.
-fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
-    let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let text_of = |value: &Value| value["question"].as_str().unwrap_or_default().to_owned();
-    let labels = |value: &Value| -> Vec<String> {
-        let options = value["options"].as_array().into_iter().flatten();
-        options
-            .filter_map(|option| option["label"].as_str())
-            .map(str::to_owned)
-            .collect()
-    };
-    let mut fields = serde_json::Map::new();
-    for (index, question) in questions.iter().enumerate() {
-        // List the labels of the possible answers as examples and not as an enumeration, because
-        // other answers are allowed.
-        let field =
-            json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
-        fields.insert(format!("q{}", index + 1), field);
-    }
-    let required: Vec<String> = (1..=questions.len()).map(|n| format!("q{n}")).collect();
-    let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = questions
-        .iter()
-        .map(|value| text_of(value))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let (choices, schema) = match questions.as_slice() {
-        [question] => (labels(question), None),
-        _ => (vec![], Some(form.to_string())),
-    };
-    (
-        AnswerFormat::Questions(list.clone(), form),
-        RequestContent::Question {
-            text,
-            choices,
-            schema,
-        },
-    )
 }
 
 fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {

@@ -16,7 +16,7 @@ use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
 use self::requests::{
-    AnswerFormat, format_answer, question_form, read_approval, read_form, read_permissions,
+    AnswerFormat, format_answer, read_approval, read_form, read_permissions, read_questions,
 };
 use super::DriverSetup;
 use super::codex::{CAMEL_CASE_NAMES, read_tool_call, read_usage};
@@ -423,7 +423,7 @@ impl CodexServerDriver {
             }
             "item/fileChange/requestApproval" => Some(read_approval(params, ToolKind::Edit, call)),
             "item/permissions/requestApproval" => Some(read_permissions(params)),
-            "item/tool/requestUserInput" => Some(question_form(&params["questions"])),
+            "item/tool/requestUserInput" => Some(read_questions(&params["questions"])),
             "mcpServer/elicitation/request" => Some(read_form(params)),
             _ => None,
         };

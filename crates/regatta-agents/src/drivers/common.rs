@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent_protocol::{
-    AgentEvent, FailureClass, PermissionOption, PermissionOptionKind, RequestAnswer, Usage,
+    AgentEvent, FailureClass, PermissionOption, PermissionOptionKind, RequestAnswer,
+    RequestContent, Usage,
 };
 use regatta_engine::ports::agents::{Exit, SessionInput};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error_class::ProgramFailure;
 use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
@@ -410,6 +411,44 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
         format!("{sentence} Its last output: {last_lines}")
     };
     ProgramFailure::new(class.unwrap_or(FailureClass::Crashed), detail)
+}
+
+/// Combines a program's questions into one form with one field for each question, and returns the
+/// form and the question for a person. `field_name` returns the name of the field of a question, from the question's index and the question.
+pub(super) fn question_form(
+    list: &Value,
+    field_name: impl Fn(usize, &Value) -> String,
+) -> (Value, RequestContent) {
+    let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
+    let text_of = |question: &Value| question["question"].as_str().unwrap_or_default().to_owned();
+    let labels = |question: &Value| -> Vec<String> {
+        let options = question["options"].as_array().into_iter().flatten();
+        options
+            .filter_map(|option| option["label"].as_str())
+            .map(str::to_owned)
+            .collect()
+    };
+    let (mut fields, mut required) = (serde_json::Map::new(), Vec::new());
+    for (index, question) in questions.iter().enumerate() {
+        // List the labels of the possible answers as examples and not as an enumeration, because
+        // other answers are allowed.
+        let field =
+            json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
+        required.push(field_name(index, question));
+        fields.insert(field_name(index, question), field);
+    }
+    let form = json!({ "type": "object", "properties": fields, "required": required });
+    let texts: Vec<String> = questions.iter().map(|question| text_of(question)).collect();
+    let (choices, schema) = match questions.as_slice() {
+        [question] => (labels(question), None),
+        _ => (vec![], Some(form.to_string())),
+    };
+    let content = RequestContent::Question {
+        text: texts.join("\n"),
+        choices,
+        schema,
+    };
+    (form, content)
 }
 
 #[cfg(test)]

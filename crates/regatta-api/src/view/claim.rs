@@ -3,11 +3,12 @@
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
-use regatta_core::file_map;
 use regatta_core::ids::{ClaimId, Now, WaitId};
 use regatta_core::pattern::Uri;
 use regatta_core::refusal::ClaimHolder;
 use serde::{Deserialize, Serialize};
+
+use crate::file_map;
 
 /// A claim (a lease on files or other resources) that somebody holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -2,9 +2,10 @@
 //! results that were achieved, and the time when today's limit will be reached.
 
 use regatta_core::budget::format_dollars;
-use regatta_core::cost::{CapForecast, CostGrouping, CostSum, PriceState};
 use regatta_core::plural;
 use serde::{Deserialize, Serialize};
+
+use crate::cost_tables::{CapForecast, CostGrouping, CostSum, PriceState};
 
 /// The amounts that were spent since a day, in total and broken down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

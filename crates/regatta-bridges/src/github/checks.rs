@@ -21,7 +21,6 @@ use crate::intake::Intake;
 use crate::service::ServiceError;
 
 use super::api::GithubApi;
-use super::inbound::error_text;
 use super::markup;
 
 /// Identifier of the retry button. GitHub sends this identifier when a person presses the button.
@@ -102,7 +101,7 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
                     };
                     state.not_before = Some(Instant::now() + pause);
                     wake = wake.min(Instant::now() + pause);
-                    intake.update_health(|health| health.trouble = Some(error_text(&error)));
+                    intake.update_health(|health| health.trouble = Some(error.describe()));
                 }
             }
         }

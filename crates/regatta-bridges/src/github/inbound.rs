@@ -14,7 +14,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::{Requester, Secret};
 use crate::intake::Intake;
 use crate::service::{
-    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    Backoff, Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    header,
 };
 use crate::signature;
 
@@ -37,7 +38,6 @@ const MAX_DIFF_CHARS: usize = 60_000;
 const SEARCH_INTERVAL: Duration = Duration::from_secs(300);
 const NEXT_SEARCH_DELAY: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 pub(crate) struct GithubInbound {
     api: Arc<GithubApi>,
@@ -71,10 +71,10 @@ struct GithubMessage<'a> {
 
 /// The answer to a webhook delivery that cannot be handled now. GitHub then lists the delivery as
 /// failed, and the search for missed deliveries later requests the delivery again.
-const NOT_AVAILABLE: ReceiveOutcome = ReceiveOutcome::Refused {
-    status: 503,
-    why: "GitHub's API is not available at present; send the delivery again",
-};
+const NOT_AVAILABLE: ReceiveOutcome = ReceiveOutcome::refused(
+    503,
+    "GitHub's API is not available at present; send the delivery again",
+);
 
 impl GithubInbound {
     pub(crate) fn new(api: Arc<GithubApi>, webhook_secret: Option<Secret>) -> GithubInbound {
@@ -407,32 +407,24 @@ impl GithubInbound {
     /// Looks up the app's identity and searches for missed deliveries, in a loop until the bridge
     /// ends.
     async fn search_missed(&self, intake: &Intake) {
-        let (mut missed, mut pause) = (MissedDeliveries::default(), RETRY_DELAY);
+        let (mut missed, mut backoff) = (MissedDeliveries::default(), Backoff::new(RETRY_DELAY));
         let clock = intake.registry().config.clock.max(0.001);
         loop {
-            let next = match self.search_missed_once(intake, &mut missed).await {
+            match self.search_missed_once(intake, &mut missed).await {
                 Ok(requested) => {
-                    pause = RETRY_DELAY;
+                    backoff.reset();
                     let next = if requested > 0 {
                         NEXT_SEARCH_DELAY
                     } else {
                         SEARCH_INTERVAL
                     };
-                    next.div_f64(clock)
+                    tokio::time::sleep(next.div_f64(clock)).await;
                 }
                 Err(error) => {
-                    intake.on_disconnected(&error, &error_text(&error)).await;
-                    let min_pause = match error {
-                        ServiceError::RetryAfter(min_pause) => min_pause,
-                        ServiceError::Unauthorized(_) => MAX_RETRY_DELAY,
-                        _ => Duration::ZERO,
-                    };
-                    let next = pause.max(min_pause);
-                    pause = (pause * 2).min(MAX_RETRY_DELAY);
-                    next
+                    intake.on_disconnected(&error).await;
+                    backoff.wait_after(&error).await;
                 }
-            };
-            tokio::time::sleep(next).await;
+            }
         }
     }
 
@@ -479,40 +471,26 @@ impl Inbound for GithubInbound {
     ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.webhook_secret else {
-                return ReceiveOutcome::Refused {
-                    status: 503,
-                    why: "no webhook secret is set for this agent",
-                };
+                return ReceiveOutcome::refused(503, "no webhook secret is set for this agent");
             };
-            let header = |name: &str| {
-                headers
-                    .get(name)
-                    .and_then(|value| value.to_str().ok())
-                    .unwrap_or_default()
-            };
+            let header = |name: &str| header(headers, name);
             let signature_header = header("x-hub-signature-256")
                 .strip_prefix("sha256=")
                 .unwrap_or_default();
             if !signature::is_valid(secret, &[body], signature_header) {
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the signature is not GitHub's",
-                };
+                return ReceiveOutcome::refused(401, "the signature is not GitHub's");
             }
             if self
                 .api
                 .is_for_other_app(header("x-github-hook-installation-target-id"))
             {
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the delivery is meant for another app",
-                };
+                return ReceiveOutcome::refused(401, "the delivery is meant for another app");
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return ReceiveOutcome::Refused {
-                    status: 400,
-                    why: "the delivery cannot be parsed; webhooks must be sent as JSON",
-                };
+                return ReceiveOutcome::refused(
+                    400,
+                    "the delivery cannot be parsed; webhooks must be sent as JSON",
+                );
             };
             self.parse_delivery(intake, header("x-github-event"), body, &payload)
                 .await
@@ -685,15 +663,6 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
         }
         _ => return None,
     })
-}
-
-pub(super) fn error_text(error: &ServiceError) -> String {
-    match error {
-        ServiceError::RetryAfter(pause) => format!("GitHub asks to wait {} s", pause.as_secs()),
-        ServiceError::OutcomeUnknown(why)
-        | ServiceError::Rejected(why)
-        | ServiceError::Unauthorized(why) => why.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -527,7 +527,6 @@ mod tests {
                 post_mark: "m".into(),
                 may_exist: false,
                 existing_name: None,
-                stage: 1,
                 content,
             })
         };
@@ -554,7 +553,6 @@ mod tests {
                 post_mark: "m".into(),
                 may_exist: false,
                 existing_name: None,
-                stage: 1,
                 content,
             };
             test_outbound()

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::config::{Requester, Secret};
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
@@ -52,7 +53,7 @@ pub(crate) struct LinearApi {
     http: HttpClient,
     url: String,
     token: Secret,
-    identity: Mutex<Option<LinearIdentity>>,
+    identity: OnceCell<LinearIdentity>,
     people: Mutex<HashMap<String, LinearPerson>>,
 }
 
@@ -72,7 +73,7 @@ impl LinearApi {
             http,
             url,
             token,
-            identity: Mutex::default(),
+            identity: OnceCell::new(),
             people: Mutex::default(),
         }
     }
@@ -109,25 +110,18 @@ impl LinearApi {
 
     /// Returns the ids and names of the agent's app. Only the first call requests them from Linear.
     pub(crate) async fn identity(&self) -> Result<LinearIdentity, ServiceError> {
-        let known = self
-            .identity
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(identity) = known {
-            return Ok(identity);
-        }
-        let answer = self.query(VIEWER_QUERY, json!({}), None).await?;
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let viewer = &answer["viewer"];
-        let identity = LinearIdentity {
-            id: text(&viewer["id"]),
-            name: text(&viewer["name"]),
-            display_name: text(&viewer["displayName"]),
-            organization: text(&answer["organization"]["id"]),
+        let look_up = || async {
+            let answer = self.query(VIEWER_QUERY, json!({}), None).await?;
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let viewer = &answer["viewer"];
+            Ok(LinearIdentity {
+                id: text(&viewer["id"]),
+                name: text(&viewer["name"]),
+                display_name: text(&viewer["displayName"]),
+                organization: text(&answer["organization"]["id"]),
+            })
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
-        Ok(identity)
+        self.identity.get_or_try_init(look_up).await.cloned()
     }
 
     /// Returns the facts about a person who wrote in the Linear workspace `organization`. If the

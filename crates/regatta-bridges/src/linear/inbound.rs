@@ -14,12 +14,12 @@ use tokio::sync::Notify;
 use crate::config::{Requester, Secret};
 use crate::intake::{Intake, unix_time_ms};
 use crate::service::{
-    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    Backoff, Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    header,
 };
 use crate::signature;
 
 use super::api::{LinearApi, LinearIdentity};
-use super::error_text;
 
 /// Maximum age of a webhook delivery, computed from the date in its signed body. An older delivery
 /// is refused, because it may be a replay by an attacker.
@@ -31,7 +31,6 @@ const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
 /// a flood of outdated deliveries can cause.
 const MIN_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum length of an issue's description that the agent receives, in characters.
 const MAX_CONTEXT_CHARS: usize = 16_000;
 /// Beginning of the comment that Linear writes automatically when a person assigns an issue to an
@@ -232,7 +231,7 @@ impl LinearInbound {
 impl Inbound for LinearInbound {
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let mut pause = RETRY_DELAY;
+            let mut backoff = Backoff::new(RETRY_DELAY);
             loop {
                 while intake.is_paused() {
                     tokio::time::sleep(RETRY_DELAY).await;
@@ -252,7 +251,7 @@ impl Inbound for LinearInbound {
                                 (identity.id != self.agent_id).then_some(why),
                             )
                             .await;
-                        pause = RETRY_DELAY;
+                        backoff.reset();
                         self.search_needed.notified().await;
                         tokio::time::sleep(
                             MIN_SEARCH_INTERVAL.div_f64(intake.registry().config.clock.max(0.001)),
@@ -260,14 +259,8 @@ impl Inbound for LinearInbound {
                         .await;
                     }
                     Err(error) => {
-                        intake.on_disconnected(&error, &error_text(&error)).await;
-                        match error {
-                            ServiceError::RetryAfter(min_pause) => pause = pause.max(min_pause),
-                            ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
-                            ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
-                        }
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(MAX_RETRY_DELAY);
+                        intake.on_disconnected(&error).await;
+                        backoff.wait_after(&error).await;
                     }
                 }
             }
@@ -282,26 +275,14 @@ impl Inbound for LinearInbound {
     ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.webhook_secret else {
-                return ReceiveOutcome::Refused {
-                    status: 503,
-                    why: "no webhook secret is set for this agent",
-                };
+                return ReceiveOutcome::refused(503, "no webhook secret is set for this agent");
             };
-            let signature_header = headers
-                .get("linear-signature")
-                .and_then(|value| value.to_str().ok())
-                .unwrap_or_default();
+            let signature_header = header(headers, "linear-signature");
             if !signature::is_valid(secret, &[body], signature_header) {
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the signature is not Linear's",
-                };
+                return ReceiveOutcome::refused(401, "the signature is not Linear's");
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return ReceiveOutcome::Refused {
-                    status: 400,
-                    why: "the request cannot be parsed",
-                };
+                return ReceiveOutcome::refused(400, "the request cannot be parsed");
             };
             let is_own = payload["type"] == "AgentSessionEvent"
                 && payload["appUserId"].as_str() == Some(&self.agent_id);
@@ -321,10 +302,7 @@ impl Inbound for LinearInbound {
                 if is_own {
                     self.search_needed.notify_one();
                 }
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the request is too old",
-                };
+                return ReceiveOutcome::refused(401, "the request is too old");
             }
             if !is_own {
                 return ReceiveOutcome::Events(vec![]);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::config::{Requester, Secret};
 use crate::http::{HttpCall, HttpClient};
@@ -26,7 +27,7 @@ pub(crate) struct SlackApi {
     url: String,
     bot_token: Secret,
     app_token: Option<Secret>,
-    identity: Mutex<Option<SlackIdentity>>,
+    identity: OnceCell<SlackIdentity>,
     people: Mutex<HashMap<String, Requester>>,
     channels: Mutex<HashMap<String, String>>,
     /// Locked during a lookup, so that a second lookup of the same person or channel waits and
@@ -53,7 +54,7 @@ impl SlackApi {
             url,
             bot_token,
             app_token,
-            identity: Mutex::default(),
+            identity: OnceCell::new(),
             people: Mutex::default(),
             channels: Mutex::default(),
             lookup_lock: tokio::sync::Mutex::default(),
@@ -137,24 +138,17 @@ impl SlackApi {
     /// Returns the ids and the name of the agent's app. Only the first call requests them from
     /// Slack.
     pub(crate) async fn identity(&self) -> Result<SlackIdentity, ServiceError> {
-        let known = self
-            .identity
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(identity) = known {
-            return Ok(identity);
-        }
-        let answer = self.call_with_form("auth.test", &[], None).await?;
-        let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        let identity = SlackIdentity {
-            user: text("user_id"),
-            bot: text("bot_id"),
-            team: text("team_id"),
-            name: text("user"),
+        let look_up = || async {
+            let answer = self.call_with_form("auth.test", &[], None).await?;
+            let text = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+            Ok(SlackIdentity {
+                user: text("user_id"),
+                bot: text("bot_id"),
+                team: text("team_id"),
+                name: text("user"),
+            })
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
-        Ok(identity)
+        self.identity.get_or_try_init(look_up).await.cloned()
     }
 
     /// Asks Slack for the address of a new WebSocket for Socket Mode.

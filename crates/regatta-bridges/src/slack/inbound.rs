@@ -16,7 +16,8 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::config::Secret;
 use crate::intake::{Intake, unix_time_ms};
 use crate::service::{
-    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    Backoff, Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    header,
 };
 use crate::signature;
 
@@ -30,7 +31,6 @@ const MAX_REQUEST_AGE_S: u64 = 300;
 /// often.
 const SOCKET_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Maximum number of envelopes (Slack's packaging of an event) that are handled at the same time
 /// per WebSocket. Slack waits three seconds for the answer to each envelope, no matter how many
@@ -399,19 +399,7 @@ impl SlackInbound {
             return None;
         }
         let key = own_conversation.key.clone();
-        match choice {
-            "stop" => Some(IncomingEvent::StopRequested {
-                delivery,
-                key,
-                requester,
-            }),
-            "land" => Some(IncomingEvent::RetryRequested {
-                delivery,
-                key,
-                requester,
-            }),
-            _ => None,
-        }
+        IncomingEvent::from_button(choice, delivery, key, requester)
     }
 }
 
@@ -448,9 +436,11 @@ fn deleted_message(event: &Value) -> Option<(&str, &str)> {
 impl Inbound for SlackInbound {
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let mut pause = RETRY_DELAY;
+            let mut backoff = Backoff::new(RETRY_DELAY);
             loop {
-                if !self.uses_socket {
+                let result = if self.uses_socket {
+                    self.serve_socket(intake).await
+                } else {
                     // Without Socket Mode, events arrive as HTTP requests in `receive`, so this
                     // function only looks up the app's identity.
                     match self.api.identity().await {
@@ -459,35 +449,17 @@ impl Inbound for SlackInbound {
                             intake.on_connected().await;
                             return;
                         }
-                        Err(error) => intake.on_disconnected(&error, &error_text(&error)).await,
+                        Err(error) => Err(error),
                     }
-                } else {
-                    match self.serve_socket(intake).await {
-                        Ok(()) => {
-                            pause = RETRY_DELAY;
-                            continue;
-                        }
-                        Err(error) => {
-                            let was_open = intake
-                                .directory
-                                .health(intake.service, &intake.agent)
-                                .connected
-                                .is_some();
-                            intake.on_disconnected(&error, &error_text(&error)).await;
-                            if was_open {
-                                pause = RETRY_DELAY;
-                            }
-                            if let ServiceError::RetryAfter(min_pause) = error {
-                                pause = pause.max(min_pause);
-                            }
-                            if matches!(error, ServiceError::Unauthorized(_)) {
-                                pause = MAX_RETRY_DELAY;
-                            }
-                        }
-                    }
+                };
+                let health = intake.directory.health(intake.service, &intake.agent);
+                if result.is_ok() || health.connected.is_some() {
+                    backoff.reset();
                 }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_RETRY_DELAY);
+                if let Err(error) = result {
+                    intake.on_disconnected(&error).await;
+                    backoff.wait_after(&error).await;
+                }
             }
         })
     }
@@ -500,17 +472,9 @@ impl Inbound for SlackInbound {
     ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.signing_secret else {
-                return ReceiveOutcome::Refused {
-                    status: 503,
-                    why: "no signing secret is set for this agent",
-                };
+                return ReceiveOutcome::refused(503, "no signing secret is set for this agent");
             };
-            let header = |name: &str| {
-                headers
-                    .get(name)
-                    .and_then(|value| value.to_str().ok())
-                    .unwrap_or_default()
-            };
+            let header = |name: &str| header(headers, name);
             let timestamp = header("x-slack-request-timestamp");
             let signature_header = header("x-slack-signature")
                 .strip_prefix("v0=")
@@ -520,19 +484,13 @@ impl Inbound for SlackInbound {
                 &[b"v0:", timestamp.as_bytes(), b":", body],
                 signature_header,
             ) {
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the signature is not Slack's",
-                };
+                return ReceiveOutcome::refused(401, "the signature is not Slack's");
             }
             let is_fresh = timestamp
                 .parse::<u64>()
                 .is_ok_and(|sent_s| (unix_time_ms() / 1_000).abs_diff(sent_s) <= MAX_REQUEST_AGE_S);
             if !is_fresh {
-                return ReceiveOutcome::Refused {
-                    status: 401,
-                    why: "the request is too old",
-                };
+                return ReceiveOutcome::refused(401, "the request is too old");
             }
             let is_form = header("content-type").starts_with("application/x-www-form-urlencoded");
             let (kind, payload) = if is_form {
@@ -541,10 +499,7 @@ impl Inbound for SlackInbound {
                 ("events_api", serde_json::from_slice(body).ok())
             };
             let Some(payload) = payload else {
-                return ReceiveOutcome::Refused {
-                    status: 400,
-                    why: "the request cannot be parsed",
-                };
+                return ReceiveOutcome::refused(400, "the request cannot be parsed");
             };
             if payload["type"] == "url_verification" {
                 return ReceiveOutcome::Answer(
@@ -553,15 +508,6 @@ impl Inbound for SlackInbound {
             }
             ReceiveOutcome::Events(self.parse_payload(intake, kind, &payload).await)
         })
-    }
-}
-
-fn error_text(error: &ServiceError) -> String {
-    match error {
-        ServiceError::RetryAfter(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
-        ServiceError::OutcomeUnknown(why)
-        | ServiceError::Rejected(why)
-        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! A client for the part of Telegram's Bot API that the bridge uses.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::config::Secret;
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
@@ -22,7 +22,7 @@ pub(crate) struct TelegramApi {
     http: HttpClient,
     url: String,
     token: Secret,
-    identity: Mutex<Option<TelegramIdentity>>,
+    identity: OnceCell<TelegramIdentity>,
 }
 
 /// Time for which Telegram keeps a poll request open while it has no new updates.
@@ -37,7 +37,7 @@ impl TelegramApi {
             http,
             url,
             token,
-            identity: Mutex::default(),
+            identity: OnceCell::new(),
         }
     }
 
@@ -65,22 +65,15 @@ impl TelegramApi {
     /// Returns the id and user name of the agent's bot. Only the first call requests them from
     /// Telegram.
     pub(crate) async fn identity(&self) -> Result<TelegramIdentity, ServiceError> {
-        let known = self
-            .identity
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        if let Some(identity) = known {
-            return Ok(identity);
-        }
-        let answer = self.call("getMe", &json!({})).await?;
-        let username = answer["username"].as_str().unwrap_or_default().to_owned();
-        let identity = TelegramIdentity {
-            id: answer["id"].as_i64().unwrap_or_default(),
-            username,
+        let look_up = || async {
+            let answer = self.call("getMe", &json!({})).await?;
+            let username = answer["username"].as_str().unwrap_or_default().to_owned();
+            Ok(TelegramIdentity {
+                id: answer["id"].as_i64().unwrap_or_default(),
+                username,
+            })
         };
-        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
-        Ok(identity)
+        self.identity.get_or_try_init(look_up).await.cloned()
     }
 
     /// Returns the updates (messages and button presses) whose number is `offset` or higher. The

@@ -13,14 +13,13 @@ use serde_json::Value;
 use crate::config::Requester;
 use crate::intake::Intake;
 use crate::service::{
-    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+    Backoff, Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
 };
 
 use super::api::{TelegramApi, TelegramIdentity};
 use super::{markup, message_number};
 
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 pub(crate) struct TelegramInbound {
     api: Arc<TelegramApi>,
@@ -85,31 +84,17 @@ impl TelegramInbound {
 impl Inbound for TelegramInbound {
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            let (mut pause, mut offset) = (RETRY_DELAY, 0);
+            let (mut backoff, mut offset) = (Backoff::new(RETRY_DELAY), 0);
             loop {
                 if intake.is_paused() {
                     tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
                 match self.poll_once(intake, &mut offset).await {
-                    Ok(()) => pause = RETRY_DELAY,
+                    Ok(()) => backoff.reset(),
                     Err(error) => {
-                        let reason = match &error {
-                            ServiceError::RetryAfter(pause) => {
-                                format!("Telegram asks to wait {} s", pause.as_secs().max(1))
-                            }
-                            ServiceError::OutcomeUnknown(why)
-                            | ServiceError::Rejected(why)
-                            | ServiceError::Unauthorized(why) => why.clone(),
-                        };
-                        intake.on_disconnected(&error, &reason).await;
-                        match error {
-                            ServiceError::RetryAfter(min_pause) => pause = pause.max(min_pause),
-                            ServiceError::Unauthorized(_) => pause = MAX_RETRY_DELAY,
-                            ServiceError::OutcomeUnknown(_) | ServiceError::Rejected(_) => {}
-                        }
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(MAX_RETRY_DELAY);
+                        intake.on_disconnected(&error).await;
+                        backoff.wait_after(&error).await;
                     }
                 }
             }
@@ -123,10 +108,7 @@ impl Inbound for TelegramInbound {
         _: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async {
-            ReceiveOutcome::Refused {
-                status: 503,
-                why: "Telegram is polled; it has no webhook route",
-            }
+            ReceiveOutcome::refused(503, "Telegram is polled; it has no webhook route")
         })
     }
 }
@@ -363,19 +345,7 @@ fn parse_click(board: &Board, intake: &Intake, click: &Value) -> Option<Incoming
     }
     let id: ConversationId = subject.parse().ok()?;
     let key = board.conversations.get(&id).filter(is_in_chat)?.key.clone();
-    match choice {
-        "stop" => Some(IncomingEvent::StopRequested {
-            delivery,
-            key,
-            requester,
-        }),
-        "land" => Some(IncomingEvent::RetryRequested {
-            delivery,
-            key,
-            requester,
-        }),
-        _ => None,
-    }
+    IncomingEvent::from_button(choice, delivery, key, requester)
 }
 
 #[cfg(test)]

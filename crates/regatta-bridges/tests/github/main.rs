@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use regatta_api::view::BridgeHealthView as Health;
 use regatta_bridges::config::{AgentEntry, BridgesConfig, Secret};
-use regatta_bridges::intake::Health;
 use regatta_bridges::{Bridges, config, signature};
 use regatta_core::agent_protocol::{
     AgentEvent, PermissionOption, PermissionOptionKind, RequestContent, StopReason, ToolCall,

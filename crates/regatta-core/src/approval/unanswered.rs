@@ -11,6 +11,7 @@
 //! and ends with that program.
 
 use crate::agent_protocol::{RequestAnswer, RequestContent};
+use crate::agent_texts;
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
@@ -68,27 +69,6 @@ impl Approval {
                 .is_some_and(|assumed| assumed.trim().eq_ignore_ascii_case(text.trim())),
             RequestAnswer::Allow | RequestAnswer::Deny { .. } | RequestAnswer::Cancelled => true,
         }
-    }
-
-    /// Returns a text for the agent with its question, its assumption and the answer.
-    fn describe_answer(&self, answer: &RequestAnswer) -> String {
-        let question = match &self.request.content {
-            RequestContent::Question { text, .. } => text.trim(),
-            RequestContent::Permission { tool, .. } => tool.title.as_str(),
-        };
-        let answer = match answer {
-            RequestAnswer::Text { text } => format!("The answer: {}", text.trim()),
-            RequestAnswer::Deny {
-                reason: Some(reason),
-            } => format!("Nobody will answer it, because: {}", reason.trim()),
-            RequestAnswer::Allow
-            | RequestAnswer::Deny { reason: None }
-            | RequestAnswer::Cancelled => "Nobody will answer it. Decide yourself.".to_owned(),
-        };
-        let assumed = self.assumed.as_ref().map_or(String::new(), |text| {
-            format!("\nYou had assumed: {}", text.trim())
-        });
-        format!("You asked ({}): {question}{assumed}\n{answer}", self.id)
     }
 }
 
@@ -242,7 +222,11 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     for (asked, answer) in unread_answers(draft.board(), task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));
         if !asked.answer_confirms_work(&answer) {
-            intervention::leave_note(draft, task, asked.describe_answer(&answer));
+            intervention::leave_note(
+                draft,
+                task,
+                agent_texts::answer_to_question(&asked, &answer),
+            );
         }
     }
 }
@@ -295,7 +279,11 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
 pub(crate) fn send_unread_answers(draft: &mut Draft, attempt: &Attempt) {
     for (asked, answer) in unread_answers(draft.board(), attempt.task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));
-        intervention::send_prompt(draft, attempt.id, asked.describe_answer(&answer));
+        intervention::send_prompt(
+            draft,
+            attempt.id,
+            agent_texts::answer_to_question(&asked, &answer),
+        );
     }
 }
 
@@ -365,7 +353,13 @@ pub(crate) fn deliver_answer(
         }
         TaskStatus::InReview | TaskStatus::Landing => {
             draft.record(Event::ApprovalHeard(ApprovalHeard { approval: id }));
-            if landing::revise(draft, task.id, asked.describe_answer(&answer)).is_err() {
+            if landing::revise(
+                draft,
+                task.id,
+                agent_texts::answer_to_question(&asked, &answer),
+            )
+            .is_err()
+            {
                 let text = format!(
                     "{id} was answered while the work was landing: {}",
                     answer.phrase()
@@ -380,7 +374,7 @@ pub(crate) fn deliver_answer(
                 lead::add_news(
                     draft,
                     mission,
-                    &asked.describe_answer(&answer).replace('\n', " "),
+                    &agent_texts::answer_to_question(&asked, &answer).replace('\n', " "),
                     true,
                 );
             }
@@ -480,7 +474,7 @@ pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
         .into_iter()
         .find(|(asked, answer)| !asked.answer_confirms_work(answer))
     {
-        return QuestionGate::ReturnWork(asked.describe_answer(&answer));
+        return QuestionGate::ReturnWork(agent_texts::answer_to_question(&asked, &answer));
     }
     let policy = board
         .projects

@@ -18,6 +18,7 @@ use crate::claim::{self, ClaimMode, Party};
 use crate::ids::{AgentName, ClaimId, TaskId, WaitId};
 use crate::manifest;
 use crate::pattern::{PatternIndex, Uri};
+use crate::stable_hash::stable_hash;
 use crate::task::Task;
 
 use super::{Board, ReadyFor};
@@ -52,12 +53,9 @@ impl PartialEq for ReadyIndex {
     }
 }
 
-/// Returns the FNV-1a hash of two texts, one after the other.
+/// Returns the hash of two texts, one after the other.
 fn hash(parts: [&str; 2]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    stable_hash(parts.iter().flat_map(|part| part.bytes()))
 }
 
 /// Returns the directories that contain a pattern, deepest first, without the project's top

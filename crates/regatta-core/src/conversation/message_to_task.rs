@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::agent_texts::TaskText;
+use crate::agent_texts::conversation::{prompt_text, task_description};
 use crate::board::Draft;
 use crate::ids::{ConversationId, Now};
 use crate::intervention;
@@ -13,7 +15,6 @@ use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, NextAttempt, Purpose, Task, TaskStatus};
 
 use super::post;
-use super::prompt::{prompt_text, task_description};
 use super::review::PullRequest;
 use super::turn::{ConversationTurn, work_to_review};
 use super::{Author, Conversation, TurnEvent, TurnState, find, record_change};
@@ -124,11 +125,11 @@ pub(super) fn begin_next_turn(
             task.id
         }
         None => {
-            let new_task = AddTask::new_report(
-                conversation.project.clone(),
-                &conversation.turns[index].text,
-                task_description(&conversation),
-            );
+            let text = TaskText {
+                subject: conversation.turns[index].text.clone(),
+                description: task_description(&conversation),
+            };
+            let new_task = AddTask::new_report(conversation.project.clone(), text);
             let task = task::add(draft, new_task, None, now)?;
             task::set_purpose(draft, task, Purpose::Converse { conversation: id }, None)?;
             intervention::leave_note(draft, task, prompt);

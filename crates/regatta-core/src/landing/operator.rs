@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_texts;
 use crate::attempt::first_few;
 use crate::board::{Board, Draft};
 use crate::claim::WorkClaims;
@@ -463,18 +464,14 @@ pub fn undo(
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }
-    let description = format!("Reverts commit {commit}, with which {id} landed.");
+    let text = agent_texts::undo_task(done, &commit);
     let undoing = task::add(
         draft,
         task::AddTask {
             files: done.files.clone(),
             priority: done.priority,
             expects: Expects::Changes,
-            ..task::AddTask::new_report(
-                done.project.clone(),
-                &format!("Undo {id}: {}", done.subject),
-                description,
-            )
+            ..task::AddTask::new_report(done.project.clone(), text)
         },
         None,
         now,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_texts;
 use crate::attempt::first_few;
 use crate::board::{Board, Draft};
 use crate::claim::{self, ClaimOwner};
@@ -188,15 +189,11 @@ fn add_sync_task(
         .get(project)
         .map(|project| project.trunk.to_string())
         .unwrap_or_default();
-    let subject = format!("Bring in the commits of {remote}/{trunk}");
-    let description = format!(
-        "Somebody pushed to {remote}/{trunk}. Work that landed here and is not there yet is \
-         replayed on top of it, validated, and pushed."
-    );
+    let text = agent_texts::remote_sync_task(remote, &trunk);
     let request = task::AddTask {
         priority: 0,
         expects: Expects::Changes,
-        ..task::AddTask::new_report(project.clone(), &subject, description)
+        ..task::AddTask::new_report(project.clone(), text)
     };
     let id = task::add(draft, request, None, now)?;
     let purpose = Purpose::MergeRemote {

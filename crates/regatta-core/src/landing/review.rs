@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use crate::agent_texts;
 use crate::attempt::WorkResult;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
@@ -58,18 +59,7 @@ pub(super) fn begin(
     let Some(reviewer) = reviewer(draft.board(), &reviewed, Some(author)) else {
         return Ok(());
     };
-    let description = format!(
-        "Look at what {author} did for {id} and say whether it may land. Change nothing yourself.\n\
-         `git diff {} {}` shows the change; `git show {}:PATH` shows a file with the change.\n\
-         The `detail` of your result is \"approve\", or \"revise: \" and what to change and \
-         why.\n\n\
-         # What was asked\n{}\n\n{}",
-        submission.base,
-        submission.commit,
-        submission.commit,
-        reviewed.subject,
-        reviewed.description
-    );
+    let text = agent_texts::review_task(&reviewed, &submission, author);
     let is_open = |review: &&Arc<Task>| {
         let reviews_this = matches!(review.purpose, Purpose::Review { task, .. } if task == id);
         reviews_this && Some(review.id) != finished
@@ -86,7 +76,7 @@ pub(super) fn begin(
                 draft,
                 open_review.id,
                 EditTask {
-                    description: Some(description),
+                    description: Some(text.description),
                     ..EditTask::default()
                 },
             )?;
@@ -95,10 +85,9 @@ pub(super) fn begin(
         }
         return Ok(());
     }
-    let subject = format!("Review {id}: {}", reviewed.subject);
     let request = AddTask {
         priority: reviewed.priority,
-        ..AddTask::new_report(reviewed.project.clone(), &subject, description)
+        ..AddTask::new_report(reviewed.project.clone(), text)
     };
     let review = task::add(draft, request, None, now)?;
     task::set_purpose(draft, review, purpose, None)?;

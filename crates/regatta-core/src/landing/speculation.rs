@@ -200,7 +200,7 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
 }
 
 /// Maximum number of landings that one trial merge adds to the trial before it.
-pub const MAX_BATCH_SIZE: usize = 16;
+const MAX_BATCH_SIZE: usize = 16;
 /// Number of the latest landings from which the failure rate, and from it the size of a batch, is
 /// computed.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;

@@ -27,7 +27,7 @@ use super::{TrunkAccepted, TrunkCompared};
 
 /// Maximum number of unrecorded commits that a recorded difference keeps. Also the maximum number
 /// of commits of each kind (missing or unrecorded) that a message about the difference lists.
-pub const MAX_LISTED_COMMITS: usize = 20;
+const MAX_LISTED_COMMITS: usize = 20;
 
 /// A commit of the trunk, with the ids of the landing and task that its message names, if any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

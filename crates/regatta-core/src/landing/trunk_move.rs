@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_texts;
 use crate::attempt::first_few;
 use crate::board::Draft;
 use crate::claim::{self, ClaimOwner};
@@ -154,22 +155,7 @@ fn add_follow_up(
     now: Now,
 ) -> Result<(), Refusal> {
     let task = task::find(draft.board(), find(draft.board(), id)?.task)?;
-    let names: Vec<&str> = dropped.paths.iter().map(String::as_str).collect();
-    let description = format!(
-        "{} landed although it conflicted with the trunk, and only one side of {} was taken. The \
-         other side is kept as {} ({}): `git show {}` shows what it would change. Bring back \
-         whatever is still needed.",
-        task.id,
-        names.join(", "),
-        dropped.commit,
-        dropped.reference,
-        dropped.commit
-    );
-    let subject = format!(
-        "Check the changes that {} dropped in {}",
-        task.id,
-        first_few(&names)
-    );
+    let text = agent_texts::dropped_changes_task(task.id, dropped);
     let request = task::AddTask {
         issue_type: task.issue_type,
         files: dropped
@@ -181,7 +167,7 @@ fn add_follow_up(
         blocked_by: vec![task.id],
         priority: task.priority,
         expects: Expects::Changes,
-        ..task::AddTask::new_report(task.project.clone(), &subject, description)
+        ..task::AddTask::new_report(task.project.clone(), text)
     };
     task::add(draft, request, None, now).map(|_| ())
 }
@@ -295,13 +281,7 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
             .filter(|path| task.files.iter().any(|pattern| pattern.matches(path)))
             .collect();
         if !common.is_empty() {
-            let text = format!(
-                "{} has landed as {commit} and changed {}, which you work on. Your work will be \
-                 merged with this change when you are done. Run `git show {commit}` to see the \
-                 change, and keep your work consistent with it.",
-                landing.task,
-                first_few(&common)
-            );
+            let text = agent_texts::landed_change(landing.task, commit, &common);
             intervention::send_message(draft, task.id, text)?;
         }
     }

@@ -1,6 +1,7 @@
 //! Handles files that a lead changed itself. A lead should only plan and report, so its own changes
 //! become a separate task of its mission.
 
+use crate::agent_texts;
 use crate::attempt::{self, Attempt};
 use crate::board::Draft;
 use crate::ids::{Now, TaskId};
@@ -32,10 +33,7 @@ pub(crate) fn adopt_edits(
     }
     let names: Vec<&str> = work.changed.iter().map(String::as_str).collect();
     let names = attempt::first_few(&names);
-    let description = format!(
-        "{} changed {names} itself while it led {}. The change is commit {}.",
-        attempt.agent, mission.id, work.commit
-    );
+    let text = agent_texts::lead_edits_task(attempt, mission.id, &work.commit, &names);
     let request = AddTask {
         // A file name that cannot be written as a pattern is left out of the task's list of files,
         // so the task does not claim that file.
@@ -45,11 +43,7 @@ pub(crate) fn adopt_edits(
             .filter_map(|path| PathPattern::new(path).ok())
             .collect(),
         expects: Expects::Changes,
-        ..AddTask::new_report(
-            mission.project.clone(),
-            &format!("Edits by the lead {}: {names}", attempt.agent),
-            description,
-        )
+        ..AddTask::new_report(mission.project.clone(), text)
     };
     let id = task::add(draft, request, Some((mission.id, Default::default())), now)?;
     if let Some((_, lead)) = lead_of(draft.board(), mission.id) {
@@ -70,10 +64,7 @@ pub(crate) fn adopt_edits(
     } else {
         "waits for a person"
     };
-    let text = format!(
-        "You changed {names} yourself. That work is {id} now and {outcome}; give work to your \
-        workers instead"
-    );
+    let text = agent_texts::lead_edits_news(id, &names, outcome);
     add_news(draft, mission.id, &text, false);
     let announcement = format!(
         "{} changed {names} itself; that is {id} now and {outcome}",

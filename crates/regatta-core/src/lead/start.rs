@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{self, Role};
+use crate::agent_texts::TaskText;
 use crate::board::{Board, Draft};
 use crate::budget::Spend;
 use crate::ids::{AgentName, ChannelName, MessageId, MissionId, Now, ProjectName, TaskId};
@@ -306,11 +307,11 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         now,
     );
     let goal = mission.goal.clone().unwrap_or_default();
-    let request = AddTask::new_report(
-        mission.project.clone(),
-        &format!("Lead {}: {}", mission.id, mission.title),
-        goal,
-    );
+    let text = TaskText {
+        subject: format!("Lead {}: {}", mission.id, mission.title),
+        description: goal,
+    };
+    let request = AddTask::new_report(mission.project.clone(), text);
     let task = task::add(draft, request, Some((mission.id, Default::default())), now)?;
     task::set_purpose(draft, task, Purpose::Lead, None)?;
     task::assign(draft, task, Some(name.clone()), AssignMode::Queue, now)?;

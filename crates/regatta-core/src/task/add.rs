@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_texts::TaskText;
 use crate::attempt::ResumePoint;
 use crate::board::Draft;
 use crate::budget::Spend;
@@ -61,11 +62,11 @@ pub struct AddTask {
 impl AddTask {
     /// Returns a request for a task that expects a report and no changed files. Other settings have
     /// their defaults.
-    pub(crate) fn new_report(project: ProjectName, subject: &str, description: String) -> AddTask {
+    pub(crate) fn new_report(project: ProjectName, text: TaskText) -> AddTask {
         AddTask {
             project,
-            subject: one_line(subject, 300),
-            description,
+            subject: one_line(&text.subject, 300),
+            description: text.description,
             issue_type: IssueType::Chore,
             files: vec![],
             validation: Validation::default(),

@@ -1,10 +1,10 @@
 //! The cost ledger from the log: the spending of each attempt and day, and the tasks that ended.
 
 use regatta_core::agent_protocol::{AgentEvent, Usage};
-use regatta_core::attempt::ProgramExit;
+use regatta_core::attempt::{AttemptCause, ProgramExit};
 use regatta_core::budget;
 use regatta_core::command::Report;
-use regatta_core::cost::SpendLedger;
+use regatta_core::spend_ledger::SpendLedger;
 
 use crate::world::{HOUR_MS, World, exit_report, passed_verdict};
 
@@ -112,4 +112,23 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
             ledger_of(&world).ended_since(day + 1)
         )
     );
+}
+
+/// Work that goes on in another attempt is not lost. All other causes count as lost.
+#[test]
+fn work_that_continues_in_another_attempt_is_not_lost() {
+    let cases = [
+        (AttemptCause::Submitted, false),
+        (AttemptCause::Reported, false),
+        (AttemptCause::Rested, false),
+        (AttemptCause::Parked, false),
+        (AttemptCause::ContextFull, false),
+        (AttemptCause::Crashed, true),
+        (AttemptCause::Rejected, true),
+        (AttemptCause::Stopped, true),
+        (AttemptCause::OverBudget, true),
+    ];
+    for (cause, is_lost) in cases {
+        assert_eq!(cause.loses_work(), is_lost, "{cause:?}");
+    }
 }

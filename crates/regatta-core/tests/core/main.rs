@@ -22,7 +22,6 @@ mod conversations;
 mod costs;
 mod dispatch;
 mod display;
-mod file_map;
 mod gates;
 mod guarded_files;
 mod hooks;

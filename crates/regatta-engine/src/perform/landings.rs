@@ -31,8 +31,8 @@ use regatta_core::task::{Conflict, Task};
 use crate::Engine;
 use crate::failpoint;
 use crate::ports::git::{
-    AuthoredChange, Authorship, CommitRange, GitError, ProjectRepo, TrialMerge, TrunkMoveResult,
-    TrunkPermit,
+    AuthoredChange, Authorship, CommitGit, CommitRange, GitError, MergeGit, ProjectRepo,
+    TrialMerge, TrunkMoveResult, TrunkPermit,
 };
 use crate::validation::FailedCheck;
 
@@ -171,7 +171,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }) {
         return remote_sync::try_remote_sync(engine, batch, &remote);
     }
-    let git = &engine.shared.git;
+    let git = &*engine.shared.git;
     let held = |landing: Option<LandingId>| {
         move |error: GitError| TrialOutcome::Held {
             landing,
@@ -207,7 +207,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
         };
         let alike = remaining.iter().take_while(is_alike).count();
         // One call merges as many landings as possible, because each call waits for the disk once.
-        let trials = merge_members(engine, batch, &remaining[..alike], (&new, style))
+        let trials = merge_members(git, batch, &remaining[..alike], (&new, style))
             .map_err(held(Some(id)))?;
         if trials.is_empty() {
             return Err(TrialOutcome::Held {
@@ -248,7 +248,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
                     // landing has landed.
                     let can_start_fixup = new == old && !member.landing.reverts;
                     let kinds = if can_start_fixup {
-                        conflict_kinds(engine, batch, member, &new)
+                        conflict_kinds(git, batch, member, &new)
                     } else {
                         vec![]
                     };
@@ -289,7 +289,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     } else {
         vec![]
     };
-    if let Some(reason) = permanent_rejection(engine, batch, &old, &carries)? {
+    if let Some(reason) = permanent_rejection(git, batch, &old, &carries)? {
         return Ok(TrialOutcome::Failed {
             reason,
             output: None,
@@ -383,12 +383,11 @@ fn failing_commit(
 /// Returns the reason why a merged tree may never land, or `None` if it may. The merged tree is
 /// examined because two harmless changes together can create a git directory (Q13).
 fn permanent_rejection(
-    engine: &Engine,
+    git: &dyn CommitGit,
     batch: &TrialBatch,
     old: &CommitId,
     carries: &[CarriedLanding],
 ) -> Result<Option<String>, TrialOutcome> {
-    let git = &engine.shared.git;
     let submissions = batch
         .members
         .iter()
@@ -429,16 +428,13 @@ fn permanent_rejection(
 /// Returns how each path conflicts with the trunk, for example "deleted on the trunk". On an error
 /// the list is empty, because an agent can also repair a conflict without this information.
 fn conflict_kinds(
-    engine: &Engine,
+    git: &dyn MergeGit,
     batch: &TrialBatch,
     member: &TrialMember,
     tip: &CommitId,
 ) -> Vec<Conflict> {
     let commit = &member.landing.submission.commit;
-    engine
-        .shared
-        .git
-        .conflicts(&batch.repo, tip, commit)
+    git.conflicts(&batch.repo, tip, commit)
         .unwrap_or_else(|error| {
             tracing::warn!(landing = %member.landing.id, "could not find out how the files of \
             landing {} conflict with the trunk; the prompt for the agent that resolves the \
@@ -479,12 +475,11 @@ fn first_failed_check(
 /// Merges the first of these landings (finished work of one task each) and as many of the following
 /// landings as one call to git can merge, up to the first conflict.
 fn merge_members(
-    engine: &Engine,
+    git: &dyn MergeGit,
     batch: &TrialBatch,
     members: &[TrialMember],
     (tip, style): (&CommitId, CommitStyle),
 ) -> Result<Vec<TrialMerge>, GitError> {
-    let git = &engine.shared.git;
     if let Some(first) = members.first().filter(|member| member.landing.reverts) {
         return git
             .revert(&batch.repo, tip, &authored_change(batch, first))

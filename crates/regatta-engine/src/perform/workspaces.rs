@@ -9,7 +9,7 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 
-use crate::ports::git::{GitError, ProjectRepo, Workspace};
+use crate::ports::git::{DiskGit, GitError, ProjectRepo, Workspace};
 use crate::ports::site::{AttemptSpec, SiteError};
 use crate::{Engine, validation};
 
@@ -75,17 +75,13 @@ fn find_free_ports(
 /// `workspace.disk_mb` sets no limit. If the workspaces together exceed the limit, also removes
 /// unused ones, which are kept for reuse.
 pub(crate) fn remaining_space_mb(
-    engine: &Engine,
+    git: &dyn DiskGit,
     project: &Project,
 ) -> Result<Option<u64>, GitError> {
     let Some(limit_mb) = project.settings.workspace.disk_mb else {
         return Ok(None);
     };
-    let (git, repo, limit_bytes) = (
-        &engine.shared.git,
-        ProjectRepo::from_project(project),
-        limit_mb << 20,
-    );
+    let (repo, limit_bytes) = (ProjectRepo::from_project(project), limit_mb << 20);
     let used = git.disk_use(&repo)?;
     if used.live_bytes + used.pooled_bytes > limit_bytes && used.pooled_bytes > 0 {
         git.shrink_pool(&repo, limit_bytes.saturating_sub(used.live_bytes))?;
@@ -158,7 +154,7 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     }
     // The removed workspace may have been kept for reuse, so check again whether the kept
     // workspaces exceed the disk limit.
-    remaining_space_mb(engine, project)
+    remaining_space_mb(&*engine.shared.git, project)
         .map(drop)
         .map_err(|error| error.to_string())
 }

@@ -151,9 +151,17 @@ pub struct GitError {
 ///
 /// Every method may be called again with the same arguments after a crash. The second call then
 /// finishes the work of the first call, or gives the same outcome again.
-pub trait Git: SiteGit + UserRepoGit + DiskGit + CollisionGit + MergeGit + StagingGit {}
+pub trait Git:
+    SiteGit + UserRepoGit + ReadGit + DiskGit + CollisionGit + MergeGit + StagingGit
+{
+}
 
 impl<T> Git for T where T: SiteGit + UserRepoGit + DiskGit + CollisionGit + MergeGit + StagingGit {}
+
+/// The parts of the git interface that only read, for the server and the other interfaces.
+pub trait ReadGit: CheckoutGit + TrunkGit + CommitGit + KeptWorkGit {}
+
+impl<T: CheckoutGit + TrunkGit + CommitGit + KeptWorkGit> ReadGit for T {}
 
 /// The parts of the git interface that the machine of an attempt needs.
 pub trait SiteGit: WorkspaceGit + FixupGit + CaptureGit + KeptWorkGit + StorageGit {}

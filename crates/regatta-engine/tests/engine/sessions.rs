@@ -452,7 +452,7 @@ fn a_nearly_full_session_is_replaced_by_one_with_its_summary() {
             // The request for a summary is sent before the messages of people.
             let summary_requested = program.wait_for_input(|input| {
                 input.prompts.len() == 3
-                    && input.prompts[1] == regatta_core::session_rotation::SUMMARY_PROMPT
+                    && input.prompts[1] == regatta_core::agent_texts::SUMMARY_PROMPT
             });
             if let Err(exit) = summary_requested {
                 return exit;

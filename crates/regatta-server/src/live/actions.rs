@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 /// Returns a button that calls the API verb `verb` with `input`. `cli` is the equivalent shell
 /// command.
-fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
+pub(crate) fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
     PageAction {
         label: label.into(),
         verb: verb.into(),

@@ -87,11 +87,7 @@ async fn load_patch(
     id: &str,
     since_review: bool,
 ) -> Result<Patch, Problem> {
-    verbs::require_read_all(
-        &authenticated.principal,
-        "read the pages",
-        "use a token with the scope viewer or wider",
-    )?;
+    verbs::require_read_pages(&authenticated.principal)?;
     let bad = |_| {
         Problem::new(
             400,
@@ -132,7 +128,7 @@ async fn load_patch(
         })
     })?;
     let (git, repo, from, to) = (
-        shared.engine.git().clone(),
+        shared.engine.git(),
         ProjectRepo::from_project(&project),
         base.clone(),
         work.commit.clone(),

@@ -30,7 +30,7 @@ use regatta_core::task::Task;
 
 use crate::ServerState;
 
-pub(crate) use actions::planner_choice;
+pub(crate) use actions::{new_button, planner_choice};
 pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use task_row::task_row;
 

@@ -260,11 +260,7 @@ pub(super) async fn live_stream(
     request_limits::QueryParams(params): request_limits::QueryParams<LiveParams>,
     authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    crate::verbs::require_read_all(
-        &authenticated.principal,
-        "read the pages",
-        "use a token with the scope viewer or wider",
-    )?;
+    crate::verbs::require_read_pages(&authenticated.principal)?;
     let mut subscriptions = Vec::new();
     for text in params.topics.split(',').filter(|topic| !topic.is_empty()) {
         let (name, after) = text

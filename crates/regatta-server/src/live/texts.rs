@@ -1,7 +1,7 @@
 //! Formats numbers of the web page as short texts: about files, queues and cost.
 
+use regatta_api::file_map;
 use regatta_core::budget::Spend;
-use regatta_core::file_map;
 use regatta_core::plural;
 
 /// Returns a short text about a project's files: how many of them running work has claimed, how

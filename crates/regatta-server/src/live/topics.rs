@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use regatta_api::Problem;
+use regatta_api::cost_tables::CostGrouping;
+use regatta_api::file_map;
 use regatta_api::live_view::{
     AgentLaneView, ConversationPage, CostPage, FleetSize, FleetSummaryView, InboxItemView,
     LaneBarsView, MissionProgress, ProjectFilesView, ProjectSummary, QueuePage, SentencePart,
@@ -23,11 +25,10 @@ use regatta_api::view::{
 };
 use regatta_core::board::Board;
 use regatta_core::budget;
-use regatta_core::cost::CostGrouping;
 use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
 use regatta_core::plural;
 use regatta_core::task::Task;
-use regatta_core::{agent, display, file_map, provider_outage};
+use regatta_core::{agent, display, provider_outage};
 use regatta_engine::ports::store::{StoreError, StoreHistory};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -496,12 +497,11 @@ impl TopicContext<'_> {
     }
 
     fn cost_input(&self) -> CostInput<'_> {
-        let git = &**self.shared.engine.git();
         CostInput {
             board: self.board,
             now: self.now,
             history: self.history,
-            git,
+            git: self.shared.engine.git(),
             max_measured: MAX_DIFFS_PER_FRAME,
         }
     }

@@ -47,11 +47,7 @@ pub(super) async fn log_piece(
     request_limits::QueryParams(params): request_limits::QueryParams<LogParams>,
     authenticated: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    verbs::require_read_all(
-        &authenticated.principal,
-        "read the pages",
-        "use a token with the scope viewer or wider",
-    )?;
+    verbs::require_read_pages(&authenticated.principal)?;
     let bad = |_| {
         Problem::new(
             400,

@@ -137,7 +137,7 @@ impl VerbHandler<'_> {
         board: &Arc<Board>,
         projects: Vec<Arc<project::Project>>,
     ) -> Result<Vec<ProjectView>, Problem> {
-        let (board, git) = (board.clone(), self.engine().git().clone());
+        let (board, git) = (board.clone(), self.engine().git());
         run_blocking(move || {
             projects
                 .iter()
@@ -178,10 +178,7 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn project_add(&self, input: input::ProjectAdd) -> Reply<ProjectView> {
-        let (git, path) = (
-            self.engine().git().clone(),
-            std::path::PathBuf::from(&input.path),
-        );
+        let (git, path) = (self.engine().git(), std::path::PathBuf::from(&input.path));
         let facts = run_blocking(move || git.inspect(&path))
             .await?
             .map_err(problem_from_git)?;
@@ -221,7 +218,7 @@ impl VerbHandler<'_> {
             None => self.unused_project_name(&facts.top),
         };
         let (git, repo) = (
-            self.engine().git().clone(),
+            self.engine().git(),
             ProjectRepo {
                 project: name.clone(),
                 path: facts.top,

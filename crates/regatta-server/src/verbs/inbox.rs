@@ -3,9 +3,9 @@
 //!
 //! The module `regatta_core::inbox` decides which items are in the inbox.
 
+use regatta_api::cost_tables::CostGrouping;
 use regatta_api::view::{CostView, InboxDecisionView, JournalRecordView, ResumeAnswer, TellView};
 use regatta_core::approval::Approval;
-use regatta_core::cost::CostGrouping;
 use regatta_core::ids::ApprovalId;
 use regatta_core::intervention::TellOutcome;
 use regatta_core::policy::PolicyRule;
@@ -303,7 +303,7 @@ impl VerbHandler<'_> {
         );
         let revision = board.revision;
         let view = run_blocking(move || {
-            let (history, git) = (&**shared.engine.history(), &**shared.engine.git());
+            let (history, git) = (&**shared.engine.history(), shared.engine.git());
             let cost_input = CostInput {
                 board: &board,
                 now,

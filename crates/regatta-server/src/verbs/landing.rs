@@ -116,12 +116,7 @@ impl VerbHandler<'_> {
             let Some(project) = board.projects.get(&live.project) else {
                 return false;
             };
-            path.components().count() == 1
-                || self
-                    .engine()
-                    .git()
-                    .workspace_path(&ProjectRepo::from_project(project), attempt)
-                    == path
+            path.components().count() == 1 || self.engine().workspace_path(project, attempt) == path
         });
         found.map(|attempt| attempt.task).ok_or_else(|| {
             Problem::new(
@@ -246,10 +241,7 @@ impl VerbHandler<'_> {
                 project: task.project.clone(),
             })
         })?;
-        let (git, repo) = (
-            self.engine().git().clone(),
-            ProjectRepo::from_project(&project),
-        );
+        let (git, repo) = (self.engine().git(), ProjectRepo::from_project(&project));
         let base = match (input.since_review, &task.reviewed) {
             (true, Some(reviewed)) => reviewed.clone(),
             (true, None) => return Err(never_reviewed(id)),
@@ -293,10 +285,7 @@ impl VerbHandler<'_> {
                 project: task.project.clone(),
             })
         })?;
-        let (git, repo) = (
-            self.engine().git().clone(),
-            ProjectRepo::from_project(&project),
-        );
+        let (git, repo) = (self.engine().git(), ProjectRepo::from_project(&project));
         // Look up the saved work by workspace, because attempts that share a workspace also share
         // the git ref under which their work is saved.
         let workspace = attempt.workspace();

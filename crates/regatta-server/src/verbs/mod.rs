@@ -251,6 +251,12 @@ pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(
     ))
 }
 
+/// Fails unless the principal may read the pages.
+pub(crate) fn require_read_pages(principal: &Principal) -> Result<(), Problem> {
+    let hint = "use a token with the scope viewer or wider";
+    require_read_all(principal, "read the pages", hint)
+}
+
 /// Checks that a caller's token allows reading everything. `what` is the end of the error "a token
 /// with this scope cannot …".
 pub(crate) fn require_read_all(

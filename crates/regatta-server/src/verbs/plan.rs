@@ -16,6 +16,7 @@ use regatta_core::task::TaskStatus;
 use serde_json::json;
 
 use super::*;
+use crate::live::new_button;
 
 /// Maximum number of completed tasks from which the estimate of a plan's duration and cost is
 /// computed.
@@ -138,7 +139,7 @@ impl VerbHandler<'_> {
             let choice = crate::live::planner_choice(&board, planner.as_ref());
             PageAction {
                 choice,
-                ..plan_action("Ask again", "plan.ask", action_input, cli)
+                ..new_button("Ask again", "plan.ask", action_input, cli)
             }
         };
         match display::status_display(&task).state {
@@ -334,7 +335,7 @@ impl VerbHandler<'_> {
         let cli = format!("regatta run {}", shell_quote::quote(&input.title));
         let start_action = PageAction {
             first: true,
-            ..plan_action("Start", "mission.start", action_input, cli)
+            ..new_button("Start", "mission.start", action_input, cli)
         };
         let pace = match mode {
             mission::StartMode::Flow => "each starts when it is ready",
@@ -441,22 +442,6 @@ fn empty_plan(project: ProjectName, title: String) -> PlanView {
         agents: vec![],
         estimate: String::new(),
         actions: vec![],
-    }
-}
-
-fn plan_action(label: &str, verb: &str, input: serde_json::Value, cli: String) -> PageAction {
-    let (label, verb) = (label.into(), verb.into());
-    PageAction {
-        label,
-        verb,
-        input,
-        cli,
-        first: false,
-        grave: false,
-        key: None,
-        words: None,
-        form: None,
-        choice: None,
     }
 }
 

@@ -66,21 +66,7 @@ impl VerbHandler<'_> {
                     reason: reason(),
                 }
             };
-            // The request is carried out by several commands of the engine. Give each command its
-            // own idempotency key, made from the key of the request.
-            let key = self
-                .idempotency_key
-                .as_ref()
-                .and_then(|key| RequestKey::new(&format!("{key}/{mission}")).ok());
-            let actor = self.actor.clone();
-            let handler = VerbHandler {
-                shared: self.shared,
-                principal: self.principal.clone(),
-                actor,
-                idempotency_key: key,
-                precondition: None,
-            };
-            revision = handler.run(command).await?.0;
+            revision = self.part(mission).run(command).await?.0;
         }
         if !input.drain {
             self.wait_until_stopped(|_, mission| {
@@ -90,6 +76,20 @@ impl VerbHandler<'_> {
             self.end_commands_after_landings(&missions).await?;
         }
         reply(revision, StopAnswer::Missions(missions))
+    }
+
+    /// Returns the handler for one of several commands that carry out this request. The command gets
+    /// its own idempotency key, made from the key of the request and `name`.
+    fn part(&self, name: &impl std::fmt::Display) -> VerbHandler<'_> {
+        let key = self.idempotency_key.as_ref();
+        VerbHandler {
+            shared: self.shared,
+            principal: self.principal.clone(),
+            actor: self.actor.clone(),
+            idempotency_key: key.and_then(|key| RequestKey::new(&format!("{key}/{name}")).ok()),
+            precondition: None,
+            paging: Paging::default(),
+        }
     }
 
     /// Stops a task. If the task's work has already landed, ends the commands that run because of
@@ -231,21 +231,7 @@ impl VerbHandler<'_> {
         }
         let mut revision = board.revision;
         for task in &tasks {
-            // The request is carried out by several commands of the engine. Give each command its
-            // own idempotency key, made from the key of the request.
-            let key = self
-                .idempotency_key
-                .as_ref()
-                .and_then(|key| RequestKey::new(&format!("{key}/{task}")).ok());
-            let actor = self.actor.clone();
-            let handler = VerbHandler {
-                shared: self.shared,
-                principal: self.principal.clone(),
-                actor,
-                idempotency_key: key,
-                precondition: None,
-            };
-            revision = handler.run(stop(*task)).await?.0;
+            revision = self.part(task).run(stop(*task)).await?.0;
         }
         self.wait_until_stopped(|task, _| tasks.contains(&task))
             .await?;

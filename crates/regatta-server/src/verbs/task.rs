@@ -364,10 +364,7 @@ impl VerbHandler<'_> {
             .chain(adopted)
             .cloned()
             .collect();
-        let (git, repo) = (
-            self.engine().git().clone(),
-            ProjectRepo::from_project(project),
-        );
+        let (git, repo) = (self.engine().git(), ProjectRepo::from_project(project));
         let settings = project.settings.run.serial_packages.clone();
         let found = run_blocking(move || {
             let paths = git.paths_at_tip(&repo).map_err(problem_from_git)?;
@@ -526,10 +523,8 @@ impl VerbHandler<'_> {
                 .as_ref()
                 .map(|resume_point| resume_point.workspace)
         })?;
-        let path = self.engine().git().workspace_path(
-            &ProjectRepo::from_project(board.projects.get(&task.project)?),
-            workspace_id,
-        );
+        let project = board.projects.get(&task.project)?;
+        let path = self.engine().workspace_path(project, workspace_id);
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
@@ -546,7 +541,7 @@ impl VerbHandler<'_> {
             return Ok(None);
         };
         let (git, repo, commit) = (
-            self.engine().git().clone(),
+            self.engine().git(),
             ProjectRepo::from_project(&project),
             landed.clone(),
         );

@@ -2,10 +2,10 @@
 //! money, and the time at which the daily budget will be reached.
 
 use clap::{Args, ValueEnum};
+use regatta_api::cost_tables::{CostGrouping, CostSum};
 use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
 use regatta_api::{call, input};
 use regatta_core::budget::format_dollars;
-use regatta_core::cost::{CostGrouping, CostSum};
 
 use crate::client::CallReply;
 use crate::commands::{CommandContext, CommandExamples};
@@ -235,8 +235,8 @@ fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> V
 
 #[cfg(test)]
 mod tests {
+    use regatta_api::cost_tables::CapForecast;
     use regatta_api::view::{CostTable, SpendResultsView};
-    use regatta_core::cost::CapForecast;
 
     use super::*;
 

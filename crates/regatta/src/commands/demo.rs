@@ -29,7 +29,9 @@ use serde::Serialize;
 use crate::client::{CallReply, Client};
 use crate::composition;
 use crate::interrupt::Interrupts;
-use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
+use crate::output::{
+    CommandError, CommandResult, command_error, format_table, internal_error, sanitize,
+};
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
@@ -239,11 +241,7 @@ fn run_mission(
     let mut agents = Vec::new();
     for nth in 1..=args.size {
         let name = AgentName::new(&format!("scripted-{nth}")).map_err(|error| {
-            command_error(
-                "bug",
-                format!("the name scripted-{nth} is not valid: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
+            internal_error(format!("the name scripted-{nth} is not valid: {error}"))
         })?;
         let add = input::AgentAdd {
             name: name.clone(),
@@ -337,11 +335,7 @@ fn concurrent_agents(size: u32) -> u32 {
 fn demo_settings() -> Result<regatta_core::project::ProjectSettings, CommandError> {
     let mut settings = regatta_core::project::ProjectSettings::default();
     let readme = PathPattern::new("README.md").map_err(|error| {
-        command_error(
-            "bug",
-            format!("README.md is not a valid file pattern: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error(format!("README.md is not a valid file pattern: {error}"))
     })?;
     settings.landing.protected = vec![readme];
     Ok(settings)
@@ -444,11 +438,7 @@ impl PendingDecision {
         let result = match self {
             PendingDecision::Request(inbox) => {
                 let id = inbox.id.parse().map_err(|_| {
-                    command_error(
-                        "bug",
-                        format!("the inbox item {} has no valid id", inbox.id),
-                        "report this with the command you typed and the output of regatta version",
-                    )
+                    internal_error(format!("the inbox item {} has no valid id", inbox.id))
                 })?;
                 let answer = match (inbox.kind, text) {
                     (InboxKind::Permission, "2" | "deny") => RequestAnswer::Deny { reason: None },

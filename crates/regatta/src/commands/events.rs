@@ -6,7 +6,7 @@ use regatta_api::{call, input};
 
 use crate::client::EventStreamItem;
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandError, CommandResult, command_error, sanitize};
+use crate::output::{CommandError, CommandResult, internal_error, sanitize};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples = &[(
@@ -36,11 +36,10 @@ pub(crate) fn events(app: &CommandContext, args: &EventsArgs) -> CommandResult {
         if let EventStreamItem::Event(event) = seen {
             let text = if out.is_json {
                 serde_json::to_string(&event).map_err(|error| {
-                    command_error(
-                        "bug",
-                        format!("could not encode event {} as JSON: {error}", event.revision),
-                        "report this with the command you typed and the output of regatta version",
-                    )
+                    internal_error(format!(
+                        "could not encode event {} as JSON: {error}",
+                        event.revision
+                    ))
                 })? + "\n"
             } else {
                 event_line(&event).unwrap_or_default()

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::CommandContext;
 use crate::client::Client;
-use crate::output::{CommandError, CommandResult, command_error};
+use crate::output::{CommandError, CommandResult, command_error, internal_error};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: crate::commands::CommandExamples = &[("mcp", &["regatta mcp"])];
@@ -86,11 +86,7 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
 /// the free places.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
-        command_error(
-            "bug",
-            "regatta mcp cannot accept further calls because of an internal error",
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error("regatta mcp cannot accept further calls because of an internal error")
     })
 }
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::client::{CallReply, Client};
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandError, CommandResult, command_error, usage_error};
+use crate::output::{CommandError, CommandResult, command_error, internal_error, usage_error};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples =
@@ -400,13 +400,9 @@ pub(crate) fn router_hook_request(
     old: Option<&Hook>,
 ) -> Result<input::HookAdd, CommandError> {
     let bug = |row: &dyn std::fmt::Display| {
-        command_error(
-            "bug",
-            format!(
-                "could not create the router's hook, because its claim has an invalid name: {row}"
-            ),
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error(format!(
+            "could not create the router's hook, because its claim has an invalid name: {row}"
+        ))
     };
     let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|error| bug(&error))?;
     let when = HookConditions {
@@ -445,11 +441,9 @@ pub(crate) fn router_hook_request(
 /// a record.
 fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
     let text = serde_json::to_string_pretty(change).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not encode the record of the migration: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error(format!(
+            "could not encode the record of the migration: {error}"
+        ))
     })?;
     let write = || -> std::io::Result<()> {
         file.parent().map_or(Ok(()), fs::create_dir_all)?;

@@ -9,7 +9,9 @@ use regatta_core::ids::{AgentName, ChannelName, Label, MessageId};
 
 use crate::client::{CallReply, Client};
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
+use crate::output::{
+    CommandError, CommandResult, command_error, format_table, internal_error, sanitize,
+};
 use crate::settings::duration_ms;
 
 /// The examples that `--help` prints, by the command's path.
@@ -388,11 +390,7 @@ fn watch_messages(
         let text = if app.output.is_json {
             let text = serde_json::to_string(&message.data);
             text.map_err(|error| {
-                command_error(
-                    "bug",
-                    format!("could not encode message {after} as JSON: {error}"),
-                    "report this with the command you typed and the output of regatta version",
-                )
+                internal_error(format!("could not encode message {after} as JSON: {error}"))
             })? + "\n"
         } else {
             draw_messages(std::slice::from_ref(&message.data))
@@ -427,11 +425,9 @@ fn save_attachment(
     let bytes = match (&attachment.text, &attachment.hex) {
         (Some(text), _) => text.clone().into_bytes(),
         (None, Some(hex)) => from_hex(hex).ok_or_else(|| {
-            command_error(
-                "bug",
-                format!("the daemon sent attachment {nth} of {message} in an invalid encoding"),
-                "report this with the command you typed and the output of regatta version",
-            )
+            internal_error(format!(
+                "the daemon sent attachment {nth} of {message} in an invalid encoding"
+            ))
         })?,
         (None, None) => vec![],
     };

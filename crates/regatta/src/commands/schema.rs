@@ -4,7 +4,7 @@ use clap::Args;
 use regatta_api::VERBS;
 
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandResult, command_error, format_table, usage_error};
+use crate::output::{CommandResult, format_table, internal_error, usage_error};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples =
@@ -45,12 +45,7 @@ pub(crate) fn schema(app: &CommandContext, kind: Option<&str>) -> CommandResult 
             "list all schemas: regatta schema",
         ));
     };
-    let text = serde_json::to_string_pretty(&found).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not encode the schema as JSON: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
-    })?;
+    let text = serde_json::to_string_pretty(&found)
+        .map_err(|error| internal_error(format!("could not encode the schema as JSON: {error}")))?;
     app.output.print(&format!("{text}\n"))
 }

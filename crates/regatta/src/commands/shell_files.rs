@@ -17,7 +17,7 @@ use crate::commands::CommandContext;
 use crate::commands::man;
 use crate::commands::run::confirm::confirm;
 use crate::completion;
-use crate::output::{CommandError, command_error};
+use crate::output::{CommandError, internal_error};
 
 /// The text in the last line of each file that this module writes.
 const MARK: &str = "written by regatta init, which renews this file";
@@ -197,13 +197,8 @@ fn find_missing(surroundings: &Surroundings) -> Result<Offer, CommandError> {
     let first_page = ["man/man1/regatta.1", "man/man1/regatta.1.gz"];
     let compressed = surroundings.data_home.join(first_page[1]);
     if !surroundings.is_in_a_package(&first_page) && !compressed.exists() {
-        let pages = man::manual_pages().map_err(|error| {
-            command_error(
-                "bug",
-                format!("could not render the manual: {error}"),
-                "report this with the command you typed and the output of regatta version",
-            )
-        })?;
+        let pages = man::manual_pages()
+            .map_err(|error| internal_error(format!("could not render the manual: {error}")))?;
         for (name, mut content) in pages {
             content.extend(format!(".\\\" {MARK}\n").into_bytes());
             let path = surroundings.data_home.join("man/man1").join(name);

@@ -19,7 +19,7 @@ use crate::commands::assign::{AssignArgs, assign};
 use crate::commands::edit::{TaskEditArgs, edit};
 use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
-    CommandError, CommandResult, Output, command_error, first_line, format_age, format_table,
+    CommandError, CommandResult, Output, first_line, format_age, format_table, internal_error,
     usage_error,
 };
 use crate::plan;
@@ -517,10 +517,8 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
         .collect();
     let layers =
         regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false).map_err(|_| {
-            command_error(
-                "bug",
+            internal_error(
                 "tasks of the plan wait for each other in a circle, which the plan check missed",
-                "report this with the command you typed and the output of regatta version",
             )
         })?;
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
@@ -654,12 +652,7 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         task: Vec<ExportedTask>,
     }
     let file = ExportFile { task: tasks };
-    let text = toml::to_string(&file).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not encode the tasks as TOML: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
-    })?;
+    let text = toml::to_string(&file)
+        .map_err(|error| internal_error(format!("could not encode the tasks as TOML: {error}")))?;
     app.output.print_answer("task.export", &file, &[], |_| text)
 }

@@ -20,7 +20,7 @@ use crate::client::CallReply;
 use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
     CommandError, CommandResult, command_error, first_line, format_table, format_table_for,
-    short_duration, usage_error, window_width,
+    internal_error, short_duration, usage_error, window_width,
 };
 use crate::plan::diagnostic::SourceText;
 use crate::plan::fields::FieldReader;
@@ -737,11 +737,9 @@ fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
     let reply: CallReply<TeamBackup> =
         app.call(call::TeamBackup(wire::TeamNameInput { team: name.clone() }))?;
     let text = serde_json::to_vec_pretty(&reply.data).map_err(|error| {
-        command_error(
-            "bug",
-            format!("could not encode the backup of {name} as JSON: {error}"),
-            "report this with the command you typed and the output of regatta version",
-        )
+        internal_error(format!(
+            "could not encode the backup of {name} as JSON: {error}"
+        ))
     })?;
     let write = || {
         let mut new = std::fs::File::create_new(file)?;

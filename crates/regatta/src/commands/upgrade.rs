@@ -10,7 +10,7 @@ use regatta_core::shell_quote::quote;
 use serde::Serialize;
 
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandResult, command_error};
+use crate::output::{CommandResult, own_executable};
 use crate::version;
 
 /// The examples that `--help` prints, by the command's path.
@@ -104,13 +104,7 @@ pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult
             "regatta upgrade changes nothing and prints the same as regatta upgrade --check",
         );
     }
-    let path = std::env::current_exe().map_err(|error| {
-        command_error(
-            "io",
-            format!("could not find the path of this program: {error}"),
-            "call regatta by its full path",
-        )
-    })?;
+    let path = own_executable()?;
     let path = path.canonicalize().unwrap_or(path);
     let found = find_installation(&path, Path::new("/"));
     let advice = UpgradeAdvice {

@@ -31,7 +31,7 @@ use regatta_engine::remote_site;
 
 use crate::composition;
 use crate::daemon;
-use crate::output::{CommandError, CommandResult, Output, command_error};
+use crate::output::{CommandError, CommandResult, Output, command_error, runtime_error};
 use daemon_client::{DaemonCallError, DaemonClient};
 use session_relay::SupervisionState;
 
@@ -586,14 +586,8 @@ impl ShutdownSignals {
         let (sender, receiver) = std::sync::mpsc::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .build();
-        let runtime = runtime.map_err(|error| {
-            command_error(
-                "io",
-                format!("could not start the async runtime: {error}"),
-                "close other programs and try again",
-            )
-        })?;
+            .build()
+            .map_err(runtime_error)?;
         let (ready, listens) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             runtime.block_on(async {

@@ -3,9 +3,9 @@
 //! command.
 
 use ratatui::style::{Color, Modifier, Style};
+use regatta_api::file_map::{FileCell, FolderCell, HolderShare, PathHolder};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView, ProjectFilesView};
 use regatta_api::view::EventView;
-use regatta_core::file_map::{FileCell, FolderCell, HolderShare, PathHolder};
 use regatta_core::ids::TaskId;
 use regatta_core::plural;
 

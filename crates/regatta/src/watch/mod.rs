@@ -27,11 +27,11 @@ use regatta_api::view::{BridgeView, EventView, JournalRecordView};
 use regatta_api::{Call, call, input};
 use regatta_core::ids::{AttemptId, TaskId};
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client::{CallReply, Client, EventStreamItem};
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{self, CommandError, CommandResult, command_error};
+use crate::interrupt::on_termination_signal;
+use crate::output::{self, CommandError, CommandResult, command_error, internal_error};
 
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
@@ -94,7 +94,10 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     model.own_project = app.project(&client)?;
     wanted_topics.set(model.topics());
     let jobs = spawn_job_thread(app, &event_tx)?;
-    listen_for_signals(&event_tx)?;
+    let signals = event_tx.clone();
+    on_termination_signal(move |number| {
+        let _nobody = signals.send(ScreenEvent::Signal(128 + number));
+    })?;
     {
         // The stream needs its own connection, because its thread reads from it all the time.
         let (client, wanted_topics, event_tx) =
@@ -144,11 +147,10 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
         if let EventStreamItem::Event(event) = item {
             if out.is_json {
                 let text = serde_json::to_string(&event).map_err(|error| {
-                    command_error(
-                        "bug",
-                        format!("could not encode event {} as JSON: {error}", event.revision),
-                        "report this with the command you typed and the output of regatta version",
-                    )
+                    internal_error(format!(
+                        "could not encode event {} as JSON: {error}",
+                        event.revision
+                    ))
                 })?;
                 out.print(&format!("{text}\n"))?;
             } else if let Some(text) = crate::run_progress::milestone_line(&event) {
@@ -172,41 +174,6 @@ fn read_keys(to: &Sender<ScreenEvent>) {
     }
     // Reading failed because the terminal was closed, so end the program as after a signal.
     let _nobody = to.send(ScreenEvent::Signal(1));
-}
-
-fn listen_for_signals(events: &Sender<ScreenEvent>) -> Result<(), CommandError> {
-    let broken = |error: std::io::Error| {
-        command_error(
-            "io",
-            format!("could not install the signal handlers: {error}"),
-            "close other programs and try again",
-        )
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(broken)?;
-    let (mut terminate, mut hangup, mut interrupt) = {
-        let _inside = runtime.enter();
-        let listen = |kind| signal(kind).map_err(broken);
-        (
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-            listen(SignalKind::interrupt())?,
-        )
-    };
-    let events = events.clone();
-    std::thread::spawn(move || {
-        let code = runtime.block_on(async {
-            tokio::select! {
-                _ = terminate.recv() => 143,
-                _ = hangup.recv() => 129,
-                _ = interrupt.recv() => 130,
-            }
-        });
-        let _nobody = events.send(ScreenEvent::Signal(code));
-    });
-    Ok(())
 }
 
 /// Starts a thread that does slow work for the screen, one job after the other, so that the screen

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::drivers::acp::fill_form;
 use crate::drivers::codex::unwrap_shell;
-use crate::drivers::common::choose_option;
+use crate::drivers::common::{choose_option, question_form};
 use crate::drivers::input::{cut_to_limit, push_unique};
 
 /// The kind of a request from the program, with the data from which the driver formats the answer.
@@ -119,42 +119,12 @@ pub(super) fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent)
     )
 }
 
-/// Combines the program's questions into one form with one field for each question. The field's
-/// name is the question's id.
-pub(super) fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
-    let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
-    let text_of = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
-    let labels = |value: &Value| -> Vec<String> {
-        let options = value["options"].as_array().into_iter().flatten();
-        options
-            .filter_map(|option| option["label"].as_str())
-            .map(str::to_owned)
-            .collect()
-    };
-    let mut fields = serde_json::Map::new();
-    for question in &questions {
-        let field = json!({ "type": "string", "title": text_of(question, "question"), "examples": labels(question) });
-        fields.insert(text_of(question, "id"), field);
-    }
-    let required: Vec<String> = questions.iter().map(|value| text_of(value, "id")).collect();
-    let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = questions
-        .iter()
-        .map(|value| text_of(value, "question"))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let (choices, schema) = match questions.as_slice() {
-        [question] => (labels(question), None),
-        _ => (vec![], Some(form.to_string())),
-    };
-    (
-        AnswerFormat::Questions(list.clone(), form),
-        RequestContent::Question {
-            text,
-            choices,
-            schema,
-        },
-    )
+/// Combines the program's questions into one form. The name of a field is the question's id.
+pub(super) fn read_questions(list: &Value) -> (AnswerFormat, RequestContent) {
+    let (form, content) = question_form(list, |_, question| {
+        question["id"].as_str().unwrap_or_default().to_owned()
+    });
+    (AnswerFormat::Questions(list.clone(), form), content)
 }
 
 /// Reads a question that an MCP server asks through Codex.

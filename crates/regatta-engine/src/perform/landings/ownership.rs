@@ -15,7 +15,7 @@ use regatta_core::project::ConflictPolicy;
 use regatta_core::task::{SettledPath, Task, TaskStatus};
 
 use crate::Engine;
-use crate::ports::git::{MergeSide, OwnershipMerge, ProjectRepo, TrialMerge};
+use crate::ports::git::{MergeGit, MergeSide, OwnershipMerge, ProjectRepo, TrialMerge};
 use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, authored_change};
@@ -51,7 +51,7 @@ pub(super) fn resolve_by_ownership(
         .map(|path| (path.clone(), winning_side(path, &member.task, &since)))
         .collect();
     let change = authored_change(batch, member);
-    let git = &engine.shared.git;
+    let git: &dyn MergeGit = &*engine.shared.git;
     let merge = git.merge_with_ownership(&batch.repo, tip, &change, &sides);
     let OwnershipMerge { trial, dropped } = merge.map_err(|error| error.to_string())?;
     let dropped = dropped.map(|versions| DroppedSides {

@@ -4,7 +4,7 @@
 use regatta_core::landing::TrialOutcome;
 use regatta_core::task::Task;
 
-use crate::ports::git::{GitError, RebaseResult};
+use crate::ports::git::{GitError, RebaseResult, RemoteGit};
 use crate::validation::FailedCheck;
 use crate::{Engine, failpoint};
 
@@ -19,7 +19,7 @@ pub(super) fn try_remote_sync(
     batch: &mut TrialBatch,
     remote: &str,
 ) -> Result<TrialOutcome, TrialOutcome> {
-    let git = &engine.shared.git;
+    let git: &dyn RemoteGit = &*engine.shared.git;
     let held = |error: GitError| TrialOutcome::Held {
         landing: None,
         reason: format!("{error} {}", error.hint),

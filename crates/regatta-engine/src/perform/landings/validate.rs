@@ -12,6 +12,7 @@ use regatta_core::attempt::CheckEvidence;
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_core::landing::speculation;
 use regatta_core::project::Project;
+use regatta_core::stable_hash::stable_hash;
 use regatta_core::task::{Task, Validation};
 
 use crate::perform::AttemptContext;
@@ -444,15 +445,9 @@ pub(super) fn read_trunk_checks(
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     let checks =
         serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
-    // The simple hash FNV-1a is enough, because nobody gains anything from two lists of checks with
-    // the same hash. But the algorithm must never change, because commit messages on the trunk
-    // contain the ids.
-    let hash = checks
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-    format!("{hash:016x}")
+    // A simple hash is enough, because nobody gains anything from two lists of checks with the same
+    // hash.
+    format!("{:016x}", stable_hash(checks.bytes()))
 }
 
 /// Returns a copy of the last task, and gives it the requirements of all `tasks`. Returns `None` if

@@ -19,7 +19,7 @@ use crate::commands::diff::DiffArgs;
 use crate::commands::inbox::{fetch_items, form};
 use crate::output;
 use crate::output::{
-    CommandError, CommandResult, command_error, format_age, sanitize, usage_error,
+    CommandError, CommandResult, command_error, format_age, internal_error, sanitize, usage_error,
 };
 
 /// The time for which the key `z` hides an item, in milliseconds: one hour.
@@ -252,13 +252,10 @@ fn apply_digit(
         return app.output.print("there is no choice with this number\n");
     };
     let id = || {
-        inbox.id.parse().map_err(|_| {
-            command_error(
-                "bug",
-                format!("the inbox item {} has no valid id", inbox.id),
-                "report this with the command you typed and the output of regatta version",
-            )
-        })
+        inbox
+            .id
+            .parse()
+            .map_err(|_| internal_error(format!("the inbox item {} has no valid id", inbox.id)))
     };
     match effect {
         DigitEffect::SendChoice(nth) => {
@@ -273,11 +270,7 @@ fn apply_digit(
                 None => None,
             };
             let item = inbox.id.parse().map_err(|_| {
-                command_error(
-                    "bug",
-                    format!("the inbox item {} has no valid id", inbox.id),
-                    "report this with the command you typed and the output of regatta version",
-                )
+                internal_error(format!("the inbox item {} has no valid id", inbox.id))
             })?;
             send_choice(app, client, &item, choice, text)
         }

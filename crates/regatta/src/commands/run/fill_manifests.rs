@@ -19,7 +19,7 @@ use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
 use crate::commands::run::preview::RunPreview;
 use crate::commands::run::work::{RunWork, open_tasks};
-use crate::output::{CommandError, command_error, first_line};
+use crate::output::{CommandError, command_error, first_line, internal_error};
 use crate::run_progress::{self, FollowEnd};
 
 /// Lets agents find the files of each task in a run that lists no files, and prints the files that
@@ -116,10 +116,8 @@ fn add_to_backlog(
         .map(|planned_task| planned_task.after.clone())
         .collect();
     let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false).map_err(|_| {
-        command_error(
-            "bug",
+        internal_error(
             "tasks of the plan wait for each other in a circle, which the plan check missed",
-            "report this with the command you typed and the output of regatta version",
         )
     })?;
     let mut order: Vec<usize> = (0..tasks.len()).collect();

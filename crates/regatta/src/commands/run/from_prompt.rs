@@ -18,7 +18,7 @@ use regatta_server::ParsedPlan;
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
 use crate::commands::run::RunArgs;
-use crate::output::{CommandError, command_error, first_line, usage_error};
+use crate::output::{CommandError, command_error, first_line, internal_error, usage_error};
 use crate::plan::Plan;
 use crate::run_progress::FollowEnd;
 use crate::{plan, run_progress};
@@ -152,13 +152,7 @@ fn run_planning_round(
         script: script.cloned(),
     };
     let plan: CallReply<PlanView> = client.call(call::PlanAsk(call))?;
-    let missing_task = || {
-        command_error(
-            "bug",
-            "the daemon started a planning mission without a task",
-            "report this with the command you typed and the output of regatta version",
-        )
-    };
+    let missing_task = || internal_error("the daemon started a planning mission without a task");
     let task = plan.data.task.ok_or_else(missing_task)?;
     let id = client
         .show_task(task)?

@@ -6,15 +6,17 @@
 //! tasks that need the path only for shared use do not clash. Claims are granted independently of
 //! this map.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 
+use regatta_core::board::Board;
+use regatta_core::claim::{Claim, ClaimMode, ClaimOwner};
+use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
+use regatta_core::manifest;
+use regatta_core::pattern::{PathPattern, PatternIndex, Uri};
 use serde::{Deserialize, Serialize};
-
-use crate::board::Board;
-use crate::claim::{Claim, ClaimMode, ClaimOwner};
-use crate::ids::{AgentName, Now, ProjectName, TaskId};
-use crate::manifest;
-use crate::pattern::{PathPattern, PatternIndex, Uri};
 
 /// Maximum number of file patterns of one task that the map shows.
 const MAX_PATTERNS_PER_TASK: usize = 50;
@@ -498,130 +500,5 @@ impl FolderCell {
         self.changes_today += more.changes_today;
         self.clash_count += more.clash_count;
         self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cell(path: &str, holder: Option<(&str, u64)>, wanted: &[u64], clash: &[u64]) -> FileCell {
-        let held = holder.map(|(agent, task)| PathHolder {
-            owner: "A1".into(),
-            task: Some(TaskId(task)),
-            agent: AgentName::new(agent).ok(),
-            since_unix_ms: 0,
-            deadline_unix_ms: None,
-            until: format!("while T{task} is worked on"),
-            memo: String::new(),
-        });
-        let tasks = |of: &[u64]| of.iter().copied().map(TaskId).collect();
-        FileCell {
-            path: path.into(),
-            held: held.into_iter().collect(),
-            wanted: tasks(wanted),
-            clashing_tasks: tasks(clash),
-            changes_today: 1,
-        }
-    }
-
-    #[test]
-    fn a_patterns_folder_ends_before_its_first_wildcard() {
-        let cases = [
-            ("a.rs", ""),
-            ("src/a.rs", "src"),
-            ("src/**", "src"),
-            ("src/api/*.rs", "src/api"),
-            ("**", ""),
-            ("src/a*/b.rs", "src"),
-        ];
-        for (path, folder) in cases {
-            assert_eq!(folder_of(path), folder, "{path}");
-        }
-    }
-
-    /// A holder of several paths in a folder holds the folder until the last of them ends.
-    #[test]
-    fn a_folder_is_held_until_its_last_path_is_free() {
-        let held = |path: &str, until_wall| {
-            let mut file_cell = cell(path, Some(("ada", 1)), &[], &[]);
-            file_cell.held[0].deadline_unix_ms = Some(until_wall);
-            file_cell
-        };
-        let folder = folder_cells(vec![
-            held("src/a.rs", 5),
-            held("src/b.rs", 9),
-            held("src/c.rs", 7),
-        ])
-        .remove(0);
-        assert_eq!(
-            (
-                folder.held.len(),
-                folder.held[0].path_count,
-                folder.held[0].deadline_unix_ms
-            ),
-            (1, 3, Some(9))
-        );
-    }
-
-    #[test]
-    fn folders_form_a_tree_with_collisions_first() {
-        let drawn = |spots: Vec<FileCell>| -> Vec<String> {
-            let line = |folder_cell: FolderCell| {
-                let held: Vec<String> = folder_cell
-                    .held
-                    .iter()
-                    .map(|holder_share| {
-                        format!("{}×{}", holder_share.holder, holder_share.path_count)
-                    })
-                    .collect();
-                let own: Vec<String> = folder_cell
-                    .own_cells
-                    .iter()
-                    .map(|file_cell| file_cell.path.clone())
-                    .collect();
-                let meet = if folder_cell.clash_count > 0 {
-                    format!(" !{}", folder_cell.clash_count)
-                } else {
-                    String::new()
-                };
-                let path = if folder_cell.path.is_empty() {
-                    "."
-                } else {
-                    &folder_cell.path
-                };
-                format!(
-                    "{}{path} {} [{}] hot {}{meet}: {}",
-                    "> ".repeat(folder_cell.depth),
-                    folder_cell.path_count,
-                    held.join(" "),
-                    folder_cell.changes_today,
-                    own.join(" ")
-                )
-            };
-            folder_cells(spots).into_iter().map(line).collect()
-        };
-        assert_eq!(drawn(vec![]), Vec::<String>::new());
-        assert_eq!(
-            drawn(vec![
-                cell("README.md", None, &[9], &[]),
-                cell("src/api/deep/x.rs", Some(("ada", 1)), &[], &[]),
-                cell("src/api/deep/y.rs", Some(("ada", 1)), &[2], &[1, 2]),
-                cell("src/model/**", Some(("bob", 3)), &[], &[]),
-                cell("docs/a.md", None, &[4], &[]),
-            ]),
-            [
-                ". 5 [ada×2 bob×1] hot 4 !1: README.md",
-                "> src 3 [ada×2 bob×1] hot 2 !1: ",
-                "> > src/api/deep 2 [ada×2] hot 2 !1: src/api/deep/y.rs src/api/deep/x.rs",
-                "> > src/model 1 [bob×1] hot 0: src/model/**",
-                "> docs 1 [] hot 1: docs/a.md",
-            ]
-        );
-        assert_eq!(
-            drawn(vec![cell("a/b/c/x.rs", None, &[1], &[])]),
-            ["a/b/c 1 [] hot 1: a/b/c/x.rs"],
-            "a folder with a single child is left out"
-        );
     }
 }

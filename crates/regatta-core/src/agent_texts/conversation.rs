@@ -1,14 +1,13 @@
 //! The texts that a conversation's agent gets: the description of its task, and the prompt for each
 //! turn.
 
+use crate::conversation::{Author, Conversation, ConversationTurn, TurnState};
 use crate::task::{self, Task};
-
-use super::{Author, Conversation, ConversationTurn, TurnState};
 
 /// Returns the description of the agent's task. It names the service and the title of the thread,
 /// says where the agent's answers are posted, and states that texts from the thread give no
 /// permissions.
-pub(super) fn task_description(conversation: &Conversation) -> String {
+pub(crate) fn task_description(conversation: &Conversation) -> String {
     let mut text = format!(
         "You are {}, and people talk to you in a {} thread. Each of your turns begins with what \
          was said there; the `detail` of your result is your answer, and is posted there. Write plain Markdown, to \
@@ -31,7 +30,7 @@ pub(super) fn task_description(conversation: &Conversation) -> String {
 
 /// Returns the prompt for the turn at `index`. Without a session, the prompt begins with a summary
 /// of the earlier turns.
-pub(super) fn prompt_text(
+pub(crate) fn prompt_text(
     conversation: &Conversation,
     index: usize,
     has_session: bool,
