@@ -272,12 +272,12 @@ pub(crate) struct ResolvedSetting {
     pub(crate) origin: String,
 }
 
-/// Settings that an environment variable can set: the setting's name, the variable, and the default
-/// if [`SettingsFile`] contains no default.
-const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
+/// The settings that `config show` lists first: the setting's name, the environment variable that
+/// can set it (empty if none can), and the default if [`SettingsFile`] contains no default.
+pub(crate) const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
-    ("validation.commands", "REGATTA_VALIDATION", ""),
+    ("validation.commands", "", ""),
     ("validation.timeout", "REGATTA_VALIDATION_TIMEOUT", "10m"),
     ("run.max_workers", "REGATTA_MAX_WORKERS", "5"),
     ("run.agents", "REGATTA_AGENTS", ""),
