@@ -47,13 +47,13 @@ try {
   await build({ root: web, logLevel: 'warn', build: { outDir: fresh, emptyOutDir: true } });
   if (process.argv.includes('--check')) {
     if (hashOf(fresh, filesOf(fresh)) !== hashOf(page, filesOf(page))) {
-      console.error('the committed page does not match its sources: run `npm run bundle` in web/');
+      console.error('the committed page does not match its sources: run `cargo xtask web --build`');
       process.exitCode = 1;
     }
   } else {
     rmSync(page, { recursive: true, force: true });
     cpSync(fresh, page, { recursive: true });
-    const header = '# Written by `npm run bundle` in web/. Do not edit; a conflict is resolved by running that again.\n';
+    const header = '# Written by `cargo xtask web --build`. Do not edit; a conflict is resolved by running that again.\n';
     writeFileSync(lock, `${header}sources ${hashOf(web, sources)}\npage ${hashOf(page, filesOf(page))}\n`);
   }
 } finally {

@@ -1,8 +1,8 @@
 //! Embeds the built web page in `page/`. The page is committed, so the build needs neither Node nor
 //! a network.
 //!
-//! `npm run bundle` in `web/` writes the directory, and a test compares it with its sources. This
-//! build writes only to Cargo's own directory.
+//! `cargo xtask web --build` writes the directory, and a test compares it with its sources. This build
+//! writes only to Cargo's own directory.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -23,3 +23,23 @@ fn checked_in_schemas_equal_the_schemas_of_the_types() {
         xtask --test schemas"
     );
 }
+
+/// The tables of `docs/reference/http.md` and the tools over MCP show these descriptions.
+#[test]
+fn every_field_of_every_input_has_a_description() {
+    let derived: serde_json::Value =
+        serde_json::from_str(&regatta_api::schema::schemas_file()).unwrap();
+    let (mut field_count, mut blank) = (0, Vec::new());
+    for verb in regatta_api::verb::VERBS {
+        let fields = derived["kinds"][verb.name]["properties"].as_object();
+        for (field, schema) in fields.into_iter().flatten() {
+            field_count += 1;
+            let description = schema["description"].as_str().unwrap_or_default();
+            if description.trim().is_empty() {
+                blank.push(format!("{}: {field}", verb.name));
+            }
+        }
+    }
+    assert!(field_count > 300, "only {field_count} fields were read");
+    assert!(blank.is_empty(), "without a description: {blank:#?}");
+}

@@ -13,15 +13,25 @@ use serde::{Deserialize, Serialize};
 use crate::input::inputs;
 
 inputs! {
-    TeamNameInput { team: TeamName }
+    TeamNameInput {
+        /// The name of the team.
+        team: TeamName,
+    }
     /// Selects which teams to list.
     TeamFilter {
         /// List deleted teams too.
         #[serde(default)]
         deleted: bool,
     }
-    TeamEdit { team: TeamName, edit: EditTeam }
+    TeamEdit {
+        /// The name of the team.
+        team: TeamName,
+        /// The fields to change. A given field replaces the old one; an omitted field is not
+        /// changed.
+        edit: EditTeam,
+    }
     StartTeam {
+        /// The name of the team.
         team: TeamName,
         /// The members of the team that this launch does not start.
         #[serde(default)]
@@ -31,22 +41,32 @@ inputs! {
         wait_ms: u64,
     }
     RelaunchTeam {
+        /// The name of the team.
         team: TeamName,
+        /// The time in milliseconds to wait until the outcome of every member's start is known.
         #[serde(default)] wait_ms: u64,
     }
     StopTeam {
+        /// The name of the team.
         team: TeamName,
+        /// The reason for the stop, which the team's record keeps.
         #[serde(default)] reason: String,
         /// Time in milliseconds to wait until no program of the team runs any more.
         #[serde(default)]
         wait_ms: u64,
     }
     RetryTeam {
+        /// The name of the team.
         team: TeamName,
+        /// The name of the member, without the team's name.
         member: MemberName,
+        /// The time in milliseconds to wait until the outcome of the member's start is known.
         #[serde(default)] wait_ms: u64,
     }
-    RestoreTeam { backup: TeamBackup }
+    RestoreTeam {
+        /// The content of a backup file, as `team.backup` returned it.
+        backup: TeamBackup,
+    }
 }
 
 /// The present activity of a team's member, with the facts from which it is derived.

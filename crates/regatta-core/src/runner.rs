@@ -105,17 +105,23 @@ facts! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterRunner {
+    /// The name of the runner.
     pub name: RunnerName,
+    /// A text that distinguishes this installation from another one with the same name.
     pub identity: String,
     /// The access token of the request. The server sets it and ignores a value that the runner
     /// sent.
     #[serde(default)]
     pub token: String,
+    /// Words for what the machine offers, such as `gpu`.
     #[serde(default)]
     pub labels: Vec<String>,
+    /// The agents whose programs the runner may run. If empty, all.
     #[serde(default)]
     pub agents: Vec<AgentName>,
+    /// The number of attempts that the runner runs at the same time.
     pub max_tasks: u32,
+    /// The version of the runner's program.
     #[serde(default)]
     pub version: String,
 }

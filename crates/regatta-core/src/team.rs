@@ -257,11 +257,16 @@ facts! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateTeam {
+    /// The name of the team.
     pub name: TeamName,
+    /// The project on which the team works.
     pub project: ProjectName,
+    /// The settings of the lead.
     pub lead: TeamMember,
+    /// The settings of the other members.
     #[serde(default)]
     pub members: Vec<TeamMember>,
+    /// Named variables, keys, arguments and sandboxes to which members refer.
     #[serde(default)]
     pub environments: BTreeMap<String, TeamEnvironment>,
     #[serde(flatten)]

@@ -9,7 +9,7 @@ mod agent_test_dirs; // records of running `agent test` programs
 mod args; // the global options and the list of commands
 mod bridge_environment; // the sources of the variables of bridges
 mod bridges; // agents in Slack, GitHub, Linear and Telegram
-mod capacity; // the capacity of this machine
+mod capacity; // the number of simultaneous validations
 mod client; // requests to the daemon
 mod command_line; // parsing, with examples and suggestions
 mod commands; // one file per command

@@ -346,9 +346,9 @@ pub(crate) struct ResolvedSetting {
     pub(crate) origin: String,
 }
 
-/// Settings that an environment variable can set: the setting's name, the variable, and the default
-/// if [`SettingsFile`] contains no default.
-const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
+/// The settings that `config show` lists first: the setting's name, the environment variable that
+/// can set it (empty if none can), and the default if [`SettingsFile`] contains no default.
+pub(crate) const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
     ("validation.timeout", "REGATTA_VALIDATION_TIMEOUT", "10m"),

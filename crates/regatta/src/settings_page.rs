@@ -1,8 +1,11 @@
 //! Tests that `docs/settings.md` lists exactly the keys that settings, plan and team files may
-//! have, and that the program reads the examples of `regatta.toml` on the page.
+//! have, the limits of the daemon and the environment variables, and that the program reads the
+//! examples on the page.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use regatta_core::limits::MachineLimits;
 use regatta_core::team::{TeamEnvironment, TeamMember};
 use serde_json::{Value, json};
 
@@ -12,8 +15,8 @@ use crate::listen_address::ListenRequest;
 use crate::output::CommandError;
 use crate::project_files::read_project_settings;
 use crate::settings::{
-    FileKind, SettingsFile, bridge_settings, duration_ms, load_prices_from, project_settings_from,
-    read_file, read_layers, resolve_layers, value_of,
+    ENVIRONMENT_SETTINGS, FileKind, SettingsFile, bridge_settings, duration_ms, load_prices_from,
+    project_settings_from, read_file, read_layers, resolve_layers, value_of,
 };
 
 const SETTINGS_PAGE: &str = include_str!("../../../docs/settings.md");
@@ -31,16 +34,21 @@ struct PageRow {
     line: &'static str,
     kind: &'static str,
     default: &'static str,
-    /// The example as the page shows it. Only the tables of `regatta.toml` have examples.
+    /// The example as the page shows it.
     example: &'static str,
+}
+
+/// Returns the text of a section of `docs/settings.md`.
+fn section_of_page(section: &str) -> &'static str {
+    SETTINGS_PAGE
+        .split("\n## ")
+        .find(|text| text.starts_with(section))
+        .unwrap_or_else(|| panic!("no section {section}"))
 }
 
 /// Returns the rows of a section of `docs/settings.md`, by key.
 fn rows_on_page(section: &str) -> BTreeMap<&'static str, PageRow> {
-    let text = SETTINGS_PAGE
-        .split("\n## ")
-        .find(|text| text.starts_with(section))
-        .unwrap_or_else(|| panic!("no section {section}"));
+    let text = section_of_page(section);
     let mut rows = BTreeMap::new();
     for line in text.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = line
@@ -48,16 +56,12 @@ fn rows_on_page(section: &str) -> BTreeMap<&'static str, PageRow> {
             .split(" | ")
             .map(|cell| cell.trim())
             .collect();
-        let (key, kind, default, example) = match cells[..] {
-            [key, kind, default, example, _] if section == "regatta.toml" => {
-                (key, kind, default, example)
-            }
-            [key, kind, default, _] if section != "regatta.toml" => (key, kind, default, ""),
-            _ => panic!("a cell is missing or superfluous: {line}"),
+        let [key, kind, default, example, _] = cells[..] else {
+            panic!("a cell is missing or superfluous: {line}");
         };
         let key = key.trim_matches('`');
         assert!(
-            !kind.is_empty() && !default.is_empty(),
+            !kind.is_empty() && !default.is_empty() && !example.is_empty(),
             "{key} lacks a cell"
         );
         let row = PageRow {
@@ -222,6 +226,111 @@ fn the_page_has_every_field_of_a_team_file() {
             .iter()
             .all(|field| described(field))
     );
+}
+
+/// Returns a file with the example of a key, and of the required keys beside it.
+fn file_with_example(mut file: Value, page: &BTreeMap<&str, PageRow>, key: &str) -> String {
+    let parent = |key: &str| key.rsplit_once('.').map(|(parent, _)| parent.to_owned());
+    for (other, row) in page {
+        let is_needed = row.default == "required" && parent(other) == parent(key);
+        if *other == key || is_needed && parent(key).is_some() {
+            let example = parse_cell(row.example).unwrap_or_else(|| panic!("{other}"));
+            set_key(&mut file, other, example);
+        }
+    }
+    let file: toml::Table = serde_json::from_value(file).unwrap();
+    toml::to_string(&file).unwrap()
+}
+
+#[test]
+fn the_program_reads_every_example_of_a_plan() {
+    let page = rows_on_page("Plan files");
+    let tasks = json!([{ "subject": "Work" }, { "id": "first", "subject": "Before it" }]);
+    for key in page.keys() {
+        let text = file_with_example(json!({ "task": tasks }), &page, key);
+        crate::plan::parse_plan(&text, false, "plan.toml")
+            .unwrap_or_else(|error| panic!("{key}: {}\n{text}", error.message()));
+    }
+}
+
+#[test]
+fn the_program_reads_every_example_of_a_team_file() {
+    let page = rows_on_page("Team files");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("team.toml");
+    for key in page.keys() {
+        let text = file_with_example(json!({ "lead": { "name": "amy" } }), &page, key);
+        std::fs::write(&path, &text).unwrap();
+        crate::commands::team::read_team_file(Some(&path))
+            .unwrap_or_else(|error| panic!("{key}: {}\n{text}", error.message()));
+    }
+}
+
+/// The page lists every limit that `config set` can change, with the program's default.
+#[test]
+fn the_page_has_every_limit_of_the_running_daemon() {
+    let page = rows_on_page("Limits of the running daemon");
+    let limits = crate::commands::config::limit_values(&MachineLimits::default());
+    assert_eq!(page.len(), limits.len());
+    for (name, own) in &limits {
+        let row = page.get(name).unwrap_or_else(|| panic!("no row {name}"));
+        let [written, example] = [row.default, row.example].map(|cell| match parse_cell(cell) {
+            Some(Value::String(text)) => Value::String(text),
+            Some(number) => Value::String(number.to_string()),
+            None => panic!("{name} lacks a value"),
+        });
+        let own = Value::String(own.clone());
+        assert!(is_same_setting(&written, &own), "{name} is {own}");
+        assert!(
+            !is_same_setting(&example, &own),
+            "{name}: {own} is the default"
+        );
+    }
+}
+
+/// Returns every environment variable of Regatta that the sources of the program name in a text.
+fn variables_in_sources() -> BTreeSet<String> {
+    /// Variables that only the build reads.
+    const BUILD_VARIABLES: [&str; 2] = ["BUILD_COMMIT", "BUILD_DATE"];
+    let own_crate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut open = vec![own_crate.parent().unwrap().to_owned()];
+    let mut found = BTreeSet::new();
+    while let Some(path) = open.pop() {
+        let is_for_tests = path.ends_with("regatta-testkit") || path.ends_with("tests");
+        if path.is_dir() && !is_for_tests {
+            let entries = std::fs::read_dir(&path).unwrap();
+            open.extend(entries.map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let names = text.split("\"REGATTA_").skip(1).map(variable_name);
+            found.extend(names.filter(|name| !name.is_empty()));
+        }
+    }
+    found.retain(|name| !BUILD_VARIABLES.contains(&name.as_str()));
+    found
+}
+
+/// Returns the variable name at the start of a text, without the number of a port.
+fn variable_name(text: &str) -> String {
+    let is_in_name = |c: &char| c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '_';
+    let name: String = text.chars().take_while(is_in_name).collect();
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_')
+        .to_owned()
+}
+
+#[test]
+fn the_page_has_every_environment_variable() {
+    let text = section_of_page("Environment variables");
+    let rows = text.lines().filter(|line| line.starts_with("| `REGATTA_"));
+    let on_page: BTreeSet<String> = rows
+        .flat_map(|line| line.split("`REGATTA_").skip(1))
+        .map(variable_name)
+        .collect();
+    assert_eq!(on_page, variables_in_sources());
+    for (setting, variable, _) in ENVIRONMENT_SETTINGS {
+        let row = format!("\n| `{variable}` | `{setting}` |");
+        assert!(variable.is_empty() || text.contains(&row), "{row}");
+    }
 }
 
 /// Parses a cell of a table on the page, such as `"10m"` in backticks. Returns `None` if the cell

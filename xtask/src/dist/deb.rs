@@ -25,6 +25,8 @@ pub(crate) fn package(
     let data = gzip(&tar(&files, Directories::Listed, time_unix_s)?)?;
     let bytes: usize = files.iter().map(|file| file.bytes.len()).sum();
     let (major, minor) = GLIBC;
+    // The field Maintainer cannot be empty. The project has no public address yet, so nobody reads
+    // this one, which docs/install.md says.
     let control = format!(
         "Package: regatta
 Version: {version}

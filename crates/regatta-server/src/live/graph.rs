@@ -1,5 +1,5 @@
 //! Selects the tasks that a dependency graph shows: all open and recent tasks, those of a mission,
-//! or a task with its neighbours. The positions are computed in `regatta-core`.
+//! or a task with its neighbours. `regatta_api::graph_layout` computes the positions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};

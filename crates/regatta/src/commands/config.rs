@@ -117,7 +117,7 @@ fn replace_limits(settings: &mut Vec<ResolvedSetting>, limits: &MachineLimits) {
 }
 
 /// Returns each limit that `config set` can change, with its value as `config set` accepts it.
-fn limit_values(limits: &MachineLimits) -> [(&'static str, String); 11] {
+pub(crate) fn limit_values(limits: &MachineLimits) -> [(&'static str, String); 11] {
     let time = |ms| Millis::new(ms).to_string();
     [
         ("max_attempts", limits.max_attempts.to_string()),

@@ -98,7 +98,7 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
         let place = point.describe(repository.as_deref().unwrap_or(&here));
         format!(
             "{place}\nnext   {next}\n\n\
-             regatta demo     watch a whole run on a throw-away repository, with two questions for you\n\
+             regatta demo     see a whole run in a few seconds, on a throw-away repository\n\
              regatta doctor   find problems in the setup\n\
              regatta --help   all commands\n"
         )

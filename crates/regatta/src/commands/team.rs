@@ -274,7 +274,7 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
 
 /// The contents of a `team.toml`, the file in which a person describes a team.
 #[derive(Deserialize)]
-struct TeamFile {
+pub(crate) struct TeamFile {
     name: Option<TeamName>,
     lead: TeamMember,
     #[serde(default, alias = "members")]
@@ -286,7 +286,7 @@ struct TeamFile {
 }
 
 /// Reads and checks a `team.toml`.
-fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
+pub(crate) fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
     let path = path.unwrap_or(Path::new("team.toml"));
     let text = std::fs::read_to_string(path).map_err(|error| {
         command_error(

@@ -69,16 +69,22 @@ fn every_command_of_the_examples_works() {
         assert_eq!(ran.exit_code, 0, "{command}: {ran:?}");
     }
     assert_eq!(world.read_file("greeting.txt"), "Ahoy from mine\n");
-    let subjects = world.git(&["log", "--format=%s", "main"]);
+    let subjects = || world.git(&["log", "--format=%s", "main"]);
+    // The README does not wait for the second wave, which starts after the answer to the question.
+    let is_drawn = || subjects().lines().any(|line| line == "Draw the chart");
+    assert!(wait_until(TEST_TIMEOUT, is_drawn), "{}", subjects());
     for subject in [
         "List the boats",
         "List the berths",
         "Link both lists",
+        "Place the buoys",
+        "Choose the lights",
         "Write a greeting",
     ] {
         assert!(
-            subjects.lines().any(|line| line == subject),
-            "{subject}: {subjects}"
+            subjects().lines().any(|line| line == subject),
+            "{subject}: {}",
+            subjects()
         );
     }
     // The hook fires on the next task.

@@ -26,6 +26,18 @@ fn wait_schema(help: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "maximum": MAX_WAIT_S, "description": help })
 }
 
+fn choice_schema(choices: &[&str], help: &str) -> Value {
+    json!({ "enum": choices, "description": help })
+}
+
+/// Returns the schema of the way in which a lead assigns a task to an agent.
+fn assign_mode_schema() -> Value {
+    choice_schema(
+        &["direct", "queue", "offer"],
+        "Assign it now, when the agent is free, or if the agent accepts; direct if omitted",
+    )
+}
+
 fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
@@ -110,7 +122,10 @@ pub(super) fn all_tools(lead: bool) -> Vec<Value> {
             object_schema(
                 json!({
                     "title": text_schema("What you want to do, in one line"),
-                    "kind": { "enum": ["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"] },
+                    "kind": choice_schema(
+                        &["read", "edit", "delete", "move", "search", "execute", "think", "fetch", "other"],
+                        "The kind of action; other if omitted",
+                    ),
                     "command": text_schema("The exact command line, if it is one"),
                     "paths": list_schema("The files it touches"),
                     "urls": list_schema("The addresses it fetches"),
@@ -260,17 +275,16 @@ fn add_task_schema(lead: bool) -> Value {
     let mut fields = json!({
         "subject": text_schema("One line"),
         "description": text_schema("Everything that an agent without knowledge of your work must know"),
-        "issue_type": { "enum": ["feature", "bug", "task", "docs", "chore", "ci"] },
+        "issue_type": choice_schema(&["feature", "bug", "task", "docs", "chore", "ci"], "The kind of work; task if omitted"),
         "files": list_schema("The files it may change, as patterns: src/**"),
         "blocked_by": list_schema("Tasks that must land first: T7"),
         "priority": { "type": "integer", "minimum": 0, "maximum": 9, "description": "0 is the highest" },
-        "expects": { "enum": ["changes", "report"] },
+        "expects": choice_schema(&["changes", "report"], "Changed files, or a report; changes if omitted"),
     });
     if lead {
         fields["tests"] = list_schema("Commands that must exit with 0");
         fields["assign"] = text_schema("The agent to assign it to");
-        fields["how"] =
-            json!({ "enum": ["direct", "queue", "offer"], "description": "The way to assign it" });
+        fields["how"] = assign_mode_schema();
     }
     object_schema(fields, &["subject"])
 }
@@ -291,7 +305,7 @@ fn task_action_schema(lead: bool) -> Value {
         actions.extend(LEAD_TASK_ACTIONS);
         help += "; adopt a task into your mission; cancel a task, retry it, or land its work";
     }
-    let fields = json!({ "task": text_schema("T7"), "action": { "enum": actions }, "reason": text_schema("Why") });
+    let fields = json!({ "task": text_schema("T7"), "action": choice_schema(&actions, "What to do with the task"), "reason": text_schema("Why") });
     tool_json(
         "task_action",
         &help,
@@ -317,7 +331,7 @@ fn lead_tools() -> Vec<Value> {
             "Assign a task to an agent, or offer it",
             object_schema(
                 json!({ "task": task(), "agent": text_schema("The agent; omit it to unassign the \
-                    task"), "how": { "enum": ["direct", "queue", "offer"] } }),
+                    task"), "how": assign_mode_schema() }),
                 &["task"],
             ),
             false,
@@ -376,4 +390,24 @@ fn lead_tools() -> Vec<Value> {
             false,
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reference page shows these descriptions, and they are all that a model knows of a field.
+    #[test]
+    fn every_field_of_every_tool_has_a_description() {
+        let mut field_count = 0;
+        for tool in all_tools(false).iter().chain(&all_tools(true)) {
+            let properties = tool["inputSchema"]["properties"].as_object().unwrap();
+            for (field, schema) in properties {
+                field_count += 1;
+                let description = schema["description"].as_str().unwrap_or_default();
+                assert!(!description.is_empty(), "{}: {field}", tool["name"]);
+            }
+        }
+        assert!(field_count > 50, "{field_count}");
+    }
 }
