@@ -401,13 +401,9 @@ impl CallingAttempt {
                 .is_none_or(|id| self.attempt.mission == Some(id));
         let is_allowed = match &input.to {
             Some(to) => {
-                to == agent
-                    && input.how == task::AssignMode::Direct
-                    && task.status == task::TaskStatus::Unassigned
+                to == agent && input.how == task::AssignMode::Direct && task.status.is_unassigned()
             }
-            None => {
-                task.assignee.as_ref() == Some(agent) && task.status == task::TaskStatus::Pending
-            }
+            None => task.assignee.as_ref() == Some(agent) && task.status.is_pending(),
         };
         if is_in_scope && is_allowed {
             return Ok(());
@@ -660,9 +656,8 @@ impl CallingAttempt {
                 "omit the assignee; a person or a lead will assign the task",
             );
         }
-        let is_in_backlog = |task: &&Arc<Task>| {
-            task.project == self.attempt.project && task.status == task::TaskStatus::Backlog
-        };
+        let is_in_backlog =
+            |task: &&Arc<Task>| task.project == self.attempt.project && task.status.is_in_backlog();
         if board.tasks.values().filter(is_in_backlog).count() >= MAX_BACKLOG_TASKS {
             return refuse(
                 "the project's backlog has no room for another task from an agent",

@@ -4,7 +4,7 @@ use clap::Args;
 use regatta_api::view::TaskView;
 use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
-use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
+use regatta_core::task::{EditTask, SetPause, Validation};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -88,7 +88,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
         let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
             id: args.id.to_string(),
         }))?;
-        edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
+        edit.backlog = (args.ready && now.data.task.status.is_in_backlog()).then_some(false);
         // The daemon replaces all checks of a task at once, so send the old checks too, unless the
         // person has changed them.
         let old = now.data.task.validation;
