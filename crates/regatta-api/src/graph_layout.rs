@@ -17,9 +17,9 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use regatta_core::display::TaskProgress;
 use regatta_core::graph::waves;
 use regatta_core::ids::TaskId;
-use regatta_core::task::TaskStatus;
 
 use fold::{FoldInput, FoldedGraph};
 use grid::LayoutGrid;
@@ -30,31 +30,6 @@ pub const MAX_BOXES: usize = 60;
 pub const MAX_HOPS: usize = 2;
 /// The maximum number of passes that reorder the columns.
 const MAX_SWEEPS: usize = 8;
-
-/// The progress of a task, as coarse as a drawing needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskProgress {
-    /// The task is over.
-    Ended,
-    /// The task has not begun.
-    Waiting,
-    /// The task is in progress, or somebody must look at it.
-    Active,
-}
-
-impl TaskProgress {
-    /// Returns the progress for a status. A failed task is not over, because others may wait for
-    /// its retry.
-    pub fn from_status(status: TaskStatus) -> TaskProgress {
-        if status.is_terminal() && status != TaskStatus::Failed {
-            TaskProgress::Ended
-        } else if status.is_waiting() || status == TaskStatus::Backlog {
-            TaskProgress::Waiting
-        } else {
-            TaskProgress::Active
-        }
-    }
-}
 
 /// The data of a task that a drawing needs.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! Plans: an agent breaks a goal into tasks. This module has the instructions for the planning
 //! agent, and the view of its plan before anything starts.
 
+use regatta_core::budget::format_dollars;
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use regatta_core::plural;
 use serde::{Deserialize, Serialize};
@@ -195,8 +196,8 @@ pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> St
         Some((at(1)?.saturating_mul(tasks), at(3)?.saturating_mul(tasks)))
     };
     let from = times.len().max(costs.len());
-    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
-    let cost = middle_half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
+    let cost = middle_half(&mut costs)
+        .map(|(low, high)| format!("{}-{}", format_dollars(low), format_dollars(high)));
     let time = middle_half(&mut times).map(|(low, high)| {
         format!(
             "{} to {} of work",

@@ -19,7 +19,9 @@ use regatta_core::agent::{self, Agent, Capacity};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
-use regatta_core::display::{self, AgentAvailability, AgentDisplay, DisplayState, FleetSummary};
+use regatta_core::display::{
+    self, AgentAvailability, AgentDisplay, DisplayState, FleetSummary, ProgramActivity,
+};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{
     AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId,
@@ -138,6 +140,9 @@ pub struct TaskView {
     /// Regatta does not run that program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
+    /// The present activity of the task's running attempt for programs; empty if no attempt runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<ProgramActivity>,
     /// The time when the suspiciously long silence of the task's program began, in milliseconds
     /// since 1970; empty if the program is not silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,7 +190,8 @@ impl TaskView {
             waits: schedule::wait_reasons(board, task, now),
             live: attempt
                 .filter(|attempt| attempt.supervised || attempt.by_hand)
-                .map(|attempt| display::program_activity(board, attempt)),
+                .map(|attempt| display::program_activity_text(board, attempt)),
+            activity: attempt.map(|attempt| display::program_activity(board, attempt)),
             quiet_wall: attempt.and_then(|attempt| attempt.quiet_since_unix_ms),
             asks: attempt
                 .and_then(|attempt| approval::open_request_of(board, attempt))
@@ -629,6 +635,9 @@ pub type MessageView = Message;
 pub struct RunnerView {
     pub name: regatta_core::ids::RunnerName,
     pub state: regatta_core::runner::RunnerState,
+    /// The state in which people see the runner, with its word.
+    pub at: DisplayState,
+    pub word: String,
     pub labels: Vec<String>,
     pub agents: Vec<AgentName>,
     pub running: u32,
@@ -640,9 +649,12 @@ pub struct RunnerView {
 
 impl RunnerView {
     pub fn new(board: &Board, runner: &regatta_core::runner::Runner) -> RunnerView {
+        let shown = display::runner_display(runner.state);
         RunnerView {
             name: runner.name.clone(),
             state: runner.state,
+            at: shown.state,
+            word: shown.label.into(),
             labels: runner.labels.clone(),
             agents: runner.agents.clone(),
             running: regatta_core::runner::running_attempts(board, &runner.name),

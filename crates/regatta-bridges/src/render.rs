@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use regatta_core::agent_protocol::{AgentEvent, PlanEntry, RequestContent, ToolStatus};
 use regatta_core::board::Board;
+use regatta_core::budget::format_dollars;
 use regatta_core::conversation::{
     ChangeDestination, Conversation, ConversationTurn, NoteTone, PostContent, ThreadPost, TurnState,
 };
@@ -346,7 +347,7 @@ fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     }
     lines.extend(
         turn.micro_usd
-            .map(|micro_usd| format!("Cost: ${:.2}", micro_usd as f64 / 1e6)),
+            .map(|micro_usd| format!("Cost: {}", format_dollars(micro_usd))),
     );
     if turn.work.is_some() {
         match conversation.deliver {

@@ -116,6 +116,14 @@ pub enum AttemptCause {
 }
 
 impl AttemptCause {
+    /// Returns whether the attempt ended as it should. Views show all other ends as failures.
+    pub fn is_success(self) -> bool {
+        matches!(
+            self,
+            AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested
+        )
+    }
+
     /// Returns the cause in a few lower-case words for people, such as `nothing changed`.
     pub fn label(self) -> String {
         let mut words = String::new();
@@ -358,6 +366,18 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The names of all states that [`state_name`](Attempt::state_name) returns.
+    pub const STATE_NAMES: [&'static str; 3] = ["working", "validating", "stopping"];
+
+    /// Returns the name in the API of the attempt's state: its phase, or that it is being stopped.
+    pub fn state_name(&self) -> &'static str {
+        match (&self.stopping, self.phase) {
+            (Some(_), _) => "stopping",
+            (None, AttemptPhase::Working) => "working",
+            (None, AttemptPhase::Validating) => "validating",
+        }
+    }
+
     /// Returns whether the attempt's program has written nothing for suspiciously long although it
     /// is in a turn. The silence is recorded on the board, so that all views agree on it.
     pub fn is_hung(&self) -> bool {
@@ -701,5 +721,26 @@ pub fn first_few(names: &[&str]) -> String {
         format!("{shown} and {} more", names.len() - 5)
     } else {
         shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_attempt_succeeds_with_work_a_report_or_the_rest_of_a_lead() {
+        let cases = [
+            (AttemptCause::Submitted, true),
+            (AttemptCause::Reported, true),
+            (AttemptCause::Rested, true),
+            (AttemptCause::Crashed, false),
+            (AttemptCause::NothingChanged, false),
+            (AttemptCause::Stopped, false),
+            (AttemptCause::Parked, false),
+        ];
+        for (cause, is_success) in cases {
+            assert_eq!(cause.is_success(), is_success, "{cause:?}");
+        }
     }
 }

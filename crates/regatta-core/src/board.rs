@@ -309,6 +309,11 @@ impl Board {
         Some(status.unwrap_or(TaskStatus::Completed))
     }
 
+    /// Returns whether a task ended with success.
+    pub fn is_completed(&self, id: TaskId) -> bool {
+        self.ended_status(id).is_some_and(TaskStatus::is_completed)
+    }
+
     /// Returns the number of failed and cancelled tasks.
     pub fn unsuccessful_count(&self) -> usize {
         self.ended_statuses.len()

@@ -236,13 +236,10 @@ fn reached_limit(ceiling: &Ceiling, spend: &Spend, percent: u64) -> Option<Strin
     Some(format!("{} of {}", seconds(spend.wall_ms), seconds(limit)))
 }
 
-/// Formats an amount of money in dollars for people.
+/// Formats an amount of money in dollars for people, rounded to cents.
 pub fn format_dollars(micro_usd: u64) -> String {
-    format!(
-        "${}.{:02}",
-        micro_usd / 1_000_000,
-        micro_usd % 1_000_000 / 10_000
-    )
+    let cents = micro_usd.saturating_add(5_000) / 10_000;
+    format!("${}.{:02}", cents / 100, cents % 100)
 }
 
 /// Returns what was spent on a day: by one agent, or by all agents if `agent` is `None`.

@@ -10,31 +10,37 @@
 
 mod actions; // the actions on a task
 mod agents; // the state of each agent
+mod landing_text; // sentences about landings in the queue
+mod program; // the activity of an attempt's program
 mod summary; // the counts of a fleet
+mod words; // the words for missions, runners, activities and members
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent_protocol::RequestContent;
 use crate::approval::{self, Approval};
-use crate::attempt::{Attempt, AttemptPhase};
 use crate::board::Board;
 use crate::conversation::{Conversation, TurnState};
 use crate::ids::Now;
 use crate::landing::batches::{self, LandingProgress};
 use crate::landing::{Landing, LandingEnd};
-use crate::launch::{self, MemberActivity, MemberState};
-use crate::schedule::{self, WaitKind};
+use crate::launch::{self, MemberActivity};
+use crate::schedule;
 use crate::task::{Task, TaskStatus};
-use crate::task_timeline::Activity;
 
 pub use actions::{TaskAction, possible_actions};
 pub use agents::{
     AgentAvailability, AgentDisplay, agent_availability, agent_display, agent_displays,
     offline_reason, provider_or_runtime,
 };
+pub use landing_text::{deferral_text, landing_detail};
+pub use program::{ProgramActivity, program_activity, program_activity_text};
 pub use summary::{
-    EndedCounts, FleetSummary, MissionSummary, TaskCounts, fleet_summary, mission_state_counts,
-    state_counts,
+    EndedCounts, FleetSummary, MissionSummary, TaskCounts, count_each, count_states, fleet_summary,
+    mission_state_counts, spend_text, state_counts,
+};
+pub use words::{
+    ATTACHING, TaskProgress, activity_display, launch_entry_display, member_entry_display,
+    mission_text, runner_display, task_progress,
 };
 
 /// The state of a task, an agent, a team's member, a landing or a conversation as people see it. The variants are
@@ -91,6 +97,32 @@ impl DisplayState {
         DisplayState::Landed,
     ];
 
+    /// The states of a task, in the order of a task's life. Boards with a column per state use this
+    /// order.
+    pub const OF_TASKS: [DisplayState; 8] = [
+        DisplayState::Backlog,
+        DisplayState::Waiting,
+        DisplayState::Working,
+        DisplayState::Needs,
+        DisplayState::Review,
+        DisplayState::Landing,
+        DisplayState::Landed,
+        DisplayState::Failed,
+    ];
+
+    /// The states of an agent with work, in the order in which charts stack them.
+    pub const OF_BUSY_AGENTS: [DisplayState; 6] = [
+        DisplayState::Working,
+        DisplayState::Review,
+        DisplayState::Landing,
+        DisplayState::Waiting,
+        DisplayState::Needs,
+        DisplayState::Failed,
+    ];
+
+    /// The states of an agent without work.
+    pub const OF_FREE_AGENTS: [DisplayState; 2] = [DisplayState::Idle, DisplayState::Offline];
+
     /// Returns the state's name in the API.
     pub fn name(self) -> &'static str {
         match self {
@@ -145,6 +177,25 @@ impl DisplayState {
             DisplayState::Backlog => "_",
             DisplayState::Offline => "o",
             DisplayState::Landed => "+",
+        }
+    }
+
+    /// Returns the sign that fills a bar of this state in a timeline. Bars of work and waits are
+    /// filled, so that people can see their length.
+    pub fn bar_glyph(self) -> &'static str {
+        match self {
+            DisplayState::Working => "▇",
+            DisplayState::Waiting => "░",
+            other => other.glyph(),
+        }
+    }
+
+    /// Returns the sign that fills a bar of this state on a terminal without Unicode.
+    pub fn ascii_bar_glyph(self) -> &'static str {
+        match self {
+            DisplayState::Working => "#",
+            DisplayState::Waiting => "-",
+            other => other.ascii_glyph(),
         }
     }
 
@@ -247,17 +298,6 @@ pub fn status_display(task: &Task) -> ItemDisplay {
     ItemDisplay::new(state, label)
 }
 
-/// Returns the state in which people see a past activity of a task, such as a wait for a review.
-pub fn activity_state(activity: Activity) -> DisplayState {
-    match activity {
-        Activity::Working | Activity::Checking => DisplayState::Working,
-        Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
-        Activity::Waiting(WaitKind::Review) => DisplayState::Review,
-        Activity::Waiting(WaitKind::Queue) => DisplayState::Landing,
-        Activity::Waiting(_) => DisplayState::Waiting,
-    }
-}
-
 /// Returns the state in which people see a member of a team.
 pub fn member_display(activity: MemberActivity) -> ItemDisplay {
     let state = match activity {
@@ -270,23 +310,6 @@ pub fn member_display(activity: MemberActivity) -> ItemDisplay {
         MemberActivity::Waiting => DisplayState::Needs,
     };
     ItemDisplay::new(state, activity.label())
-}
-
-/// Returns the state in which people see a member's entry in a launch of its team, which says how
-/// far the start of the member got.
-pub fn member_entry_display(entry: MemberState) -> ItemDisplay {
-    let (state, label) = match entry {
-        MemberState::Queued => (DisplayState::Waiting, "queued"),
-        MemberState::Starting => (DisplayState::Working, "starting"),
-        MemberState::PendingBootstrap => (DisplayState::Working, "pending bootstrap"),
-        MemberState::PendingPermission => (DisplayState::Needs, "pending permission"),
-        MemberState::Alive => (DisplayState::Landed, "alive"),
-        MemberState::FailedToStart => (DisplayState::Failed, "failed to start"),
-        MemberState::Skipped => (DisplayState::Offline, "skipped"),
-        MemberState::Degraded => (DisplayState::Failed, "degraded"),
-        MemberState::Stopped => (DisplayState::Offline, "stopped"),
-    };
-    ItemDisplay::new(state, label)
 }
 
 /// Returns the state in which people see a conversation.
@@ -344,61 +367,26 @@ pub fn landing_display(progress: LandingProgress) -> ItemDisplay {
     }
 }
 
+/// Describes the state of a task in a few words. If the task waits, the text includes the first
+/// reason.
+pub fn state_text(board: &Board, task: &Task, now: Now) -> String {
+    let label = task_display(board, task).label;
+    match schedule::wait_reasons(board, task, now).first() {
+        Some(reason) => format!("{label}: {}", reason.text),
+        None => label.to_owned(),
+    }
+}
+
 /// Describes what happens with a task now, in a few words: the activity of its program, the agent's
 /// own report of its progress, or the reason why the task waits.
 pub fn activity_text(board: &Board, task: &Task, now: Now) -> String {
     let Some(attempt) = task.attempt.and_then(|id| board.attempts.get(&id)) else {
-        let reason = schedule::wait_reasons(board, task, now).into_iter().next();
-        let shown = task_display(board, task);
-        return match reason {
-            Some(reason) => format!("{}: {}", shown.label, reason.text),
-            None => shown.label.to_owned(),
-        };
+        return state_text(board, task, now);
     };
-    let activity = program_activity(board, attempt);
-    let is_in_turn = activity == IN_TURN_TEXT;
+    let is_in_turn = program_activity(board, attempt) == ProgramActivity::InTurn;
     match task.progress.lines().next().filter(|_| is_in_turn) {
         Some(line) => line.to_owned(),
-        None => activity,
-    }
-}
-
-/// The text for a program that is in a turn (it works on a prompt).
-pub const IN_TURN_TEXT: &str = "working";
-
-/// The text for a program that is in a turn, but has written nothing for suspiciously long.
-const HUNG_TEXT: &str = "hung";
-
-/// The text for the program of a task that a person has taken over.
-pub const TAKEN_OVER_TEXT: &str = "a person works on it";
-
-/// Describes the activity of a supervised attempt's program, judged from the stored state of the
-/// attempt.
-pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
-    if attempt.stopping.is_some() {
-        return "stopping".into();
-    }
-    if attempt.phase == AttemptPhase::Validating {
-        return "being checked".into();
-    }
-    if let Some(open) = approval::open_request_of(board, attempt) {
-        let what = match open.request.content {
-            RequestContent::Permission { .. } => "permission",
-            RequestContent::Question { .. } => "an answer",
-        };
-        return format!("waiting for {what} ({})", open.id);
-    }
-    if attempt.by_hand {
-        return TAKEN_OVER_TEXT.into();
-    }
-    let session = &attempt.session;
-    match (&session.hold_reason, attempt.accepts_follow_ups) {
-        (Some(reason), _) => format!("held: {reason}"),
-        (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
-        (None, true) if session.closing => "ending".into(),
-        (None, true) if !session.in_turn => "idle".into(),
-        _ if attempt.is_hung() => HUNG_TEXT.into(),
-        _ => IN_TURN_TEXT.into(),
+        None => program_activity_text(board, attempt),
     }
 }
 
@@ -410,11 +398,12 @@ mod tests {
 
     #[test]
     fn every_state_has_its_own_word_and_signs() {
-        let columns: [fn(DisplayState) -> &'static str; 4] = [
+        let columns: [fn(DisplayState) -> &'static str; 5] = [
             DisplayState::name,
             DisplayState::label,
             DisplayState::glyph,
             DisplayState::ascii_glyph,
+            DisplayState::bar_glyph,
         ];
         for column in columns {
             let texts: BTreeSet<&str> = DisplayState::ALL.into_iter().map(column).collect();
@@ -428,6 +417,29 @@ mod tests {
                 serde_json::json!(state.name())
             );
         }
+    }
+
+    /// Each state of a task or an agent is in the list of such states exactly once.
+    #[test]
+    fn the_lists_of_states_are_complete() {
+        let of_agents = [
+            &DisplayState::OF_BUSY_AGENTS[..],
+            &DisplayState::OF_FREE_AGENTS,
+        ]
+        .concat();
+        let all_but = |missing: &[DisplayState]| -> BTreeSet<DisplayState> {
+            let all = DisplayState::ALL.into_iter();
+            all.filter(|state| !missing.contains(state)).collect()
+        };
+        let tasks = BTreeSet::from(DisplayState::OF_TASKS);
+        assert_eq!(tasks, all_but(&DisplayState::OF_FREE_AGENTS));
+        assert_eq!(tasks.len(), DisplayState::OF_TASKS.len());
+        let agents: BTreeSet<DisplayState> = of_agents.iter().copied().collect();
+        assert_eq!(agents.len(), of_agents.len());
+        assert_eq!(
+            agents,
+            all_but(&[DisplayState::Backlog, DisplayState::Landed])
+        );
     }
 
     #[test]

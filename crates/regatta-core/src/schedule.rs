@@ -403,24 +403,25 @@ fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
 }
 
 /// Returns the number of attempts that count against this machine's maximum. Turns of leads,
-/// answers to questions, and attempts on other runners do not count.
-pub fn machine_running(board: &Board) -> usize {
+/// answers to questions, and attempts on other runners do not count. If a project is named, only
+/// the attempts of this project are counted.
+pub fn machine_running(board: &Board, project: Option<&ProjectName>) -> usize {
     // If there are no other runners, as is usual, the number of attempts here follows from two
     // counters, without looking at each attempt.
-    if board.runners.is_empty() {
-        board.attempts.len() - board.attempts_without_slot
-    } else {
-        board
-            .attempts
-            .values()
-            .filter(|attempt| attempt.runner.is_none() && !attempt.takes_no_slot)
-            .count()
+    if board.runners.is_empty() && project.is_none() {
+        return board.attempts.len() - board.attempts_without_slot;
     }
+    board
+        .attempts
+        .values()
+        .filter(|attempt| attempt.runner.is_none() && !attempt.takes_no_slot)
+        .filter(|attempt| project.is_none_or(|only| *only == attempt.project))
+        .count()
 }
 
 /// Returns the reason why this machine takes no more attempts, or `None` if it has room.
 pub fn machine_full_reason(board: &Board) -> Option<String> {
-    let (running, max_attempts) = (machine_running(board), board.limits.max_attempts);
+    let (running, max_attempts) = (machine_running(board, None), board.limits.max_attempts);
     (running as u32 >= max_attempts)
         .then(|| format!("this machine runs {running} of at most {max_attempts} attempts"))
 }

@@ -112,7 +112,7 @@ impl Engine {
         else {
             return Ok(None);
         };
-        let was_dropped = attempt.end.is_some() && task.status == TaskStatus::Cancelled;
+        let was_dropped = attempt.end.is_some() && task.status.is_cancelled();
         let age = today_unix_ms.saturating_sub(task.updated_unix_ms);
         let is_due = was_dropped && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis();
         Ok(is_due.then(|| DroppedProof::mint(id)))

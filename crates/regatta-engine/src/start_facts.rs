@@ -281,7 +281,7 @@ fn mission_landings(
     let known: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
     for blocker in blockers
         .difference(&known)
-        .filter(|id| board.ended_status(**id) == Some(TaskStatus::Completed))
+        .filter(|id| board.is_completed(**id))
     {
         tasks.extend(
             engine

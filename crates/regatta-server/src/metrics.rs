@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::display;
 use regatta_core::event::{Event, Recorded};
-use regatta_core::landing;
+use regatta_core::landing::LandingState;
 use regatta_core::task::TaskStatus;
 use regatta_engine::metrics::{BUCKET_BOUNDS_US, Histogram};
 
@@ -320,25 +321,11 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board) {
         (status, count)
     });
     page.per_label("regatta_tasks", "gauge", "Open tasks", "status", tasks);
-    let state = |attempt: &regatta_core::attempt::Attempt| match (&attempt.stopping, attempt.phase)
-    {
-        (Some(_), _) => "stopping",
-        (None, regatta_core::attempt::AttemptPhase::Working) => "working",
-        (None, regatta_core::attempt::AttemptPhase::Validating) => "validating",
-    };
-    let attempts = count_each(board.attempts.values().map(|attempt| state(attempt)));
-    let all = ["working", "validating", "stopping"]
-        .map(|state| (state, attempts.get(state).copied().unwrap_or(0)));
+    let attempts = count_each(board.attempts.values().map(|attempt| attempt.state_name()));
+    let all = Attempt::STATE_NAMES.map(|state| (state, attempts.get(state).copied().unwrap_or(0)));
     page.per_label("regatta_attempts", "gauge", "Live attempts", "state", all);
-    let state = |landing_state: &landing::LandingState| match landing_state {
-        landing::LandingState::Queued => "queued",
-        landing::LandingState::Trying { .. } => "trying",
-        landing::LandingState::Validated { .. } => "validated",
-        landing::LandingState::Moving { .. } => "moving",
-    };
-    let landings = count_each(board.landings.values().map(|landing| state(&landing.state)));
-    let all = ["queued", "trying", "validated", "moving"]
-        .map(|state| (state, landings.get(state).copied().unwrap_or(0)));
+    let landings = count_each(board.landings.values().map(|landing| landing.state.name()));
+    let all = LandingState::NAMES.map(|state| (state, landings.get(state).copied().unwrap_or(0)));
     page.per_label(
         "regatta_landings",
         "gauge",

@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
 use data_encoding::HEXLOWER;
-use regatta_core::attempt::AttemptCause;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, LandingId};
 use reqwest::{Certificate, Client, Url, redirect};
@@ -271,10 +270,7 @@ impl Tracer {
                     return;
                 };
                 drop(open);
-                let succeeded = matches!(
-                    attempt_ended.cause(),
-                    AttemptCause::Submitted | AttemptCause::Reported
-                );
+                let succeeded = attempt_ended.cause().is_success();
                 let cause = format!("{:?}", attempt_ended.cause()).to_lowercase();
                 let (trace, span) = self.attempt_ids(id);
                 self.queue_span(Span {

@@ -252,7 +252,7 @@ fn read_tasks(
             .into_iter()
             .find(|ended| ended.is_terminal() && ended.name().as_bytes() == status);
         // Failed tasks are read completely, because a person may still have to decide about them.
-        if let Some(status) = ended_status.filter(|status| *status != TaskStatus::Failed) {
+        if let Some(status) = ended_status.filter(|status| !status.has_failed()) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
             continue;
         }

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use regatta_api::call;
 use regatta_api::input;
 use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
-use regatta_core::display::DisplayState;
+use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::{MissionId, TaskId};
-use regatta_core::task::TaskStatus;
 
 use crate::client::{CallReply, Client, EventStreamItem};
 use crate::commands::CommandContext;
+use crate::commands::task::activity_cell;
 use crate::interrupt::Interrupts;
 use crate::output::{
     self, CommandError, Output, command_error, first_line, format_table, internal_error,
@@ -369,18 +369,13 @@ fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) 
         && (until == FollowUntil::PersonNeeded || mission.tasks.iter().all(is_idle))
 }
 
-/// Returns the number of tasks per state in one line, such as `2 working, 1 landed`.
+/// Returns the number of tasks per state in one line, the most urgent state first, such as
+/// `2 working, 1 landed`.
 fn state_counts(mission: &MissionView) -> String {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
-    for task in &mission.tasks {
-        match counts.iter_mut().find(|(word, _)| *word == task.word) {
-            Some((_, number)) => *number += 1,
-            None => counts.push((&task.word, 1)),
-        }
-    }
-    counts
-        .iter()
-        .map(|(word, number)| format!("{number} {word}"))
+    let shown = mission.tasks.iter().map(|task| (task.at, &task.word));
+    display::count_each(shown)
+        .into_iter()
+        .map(|((_, word), number)| format!("{number} {word}"))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -402,7 +397,7 @@ pub(crate) fn wait_until_landed(
         });
         // Work that a person did in a taken-over task is checked before it enters the queue, so
         // wait for the end of the checks too.
-        let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
+        let is_checked = task.task.status.is_being_checked();
         if (task.at != DisplayState::Landing && !is_checked) || is_held {
             result = Some(task);
             return Ok(false);
@@ -599,18 +594,6 @@ impl LiveTable<'_> {
             0 => "-".into(),
             many => format_tokens(many),
         };
-        let doing = match item.waits.first() {
-            _ if running && item.at == DisplayState::Needs => {
-                first_line(item.live.as_deref().unwrap_or_default())
-            }
-            _ if task.status == TaskStatus::Validating => "validating".into(),
-            _ if running => first_line(&task.progress),
-            Some(reason) => first_line(&reason.text),
-            None => task.landed.as_ref().map_or_else(
-                || first_line(task.reason.as_deref().unwrap_or_default()),
-                |id| id.as_str()[..10].to_owned(),
-            ),
-        };
         let state = self.out.format_state(item.at, &item.word);
         vec![
             task.id.to_string(),
@@ -619,7 +602,7 @@ impl LiveTable<'_> {
             agent,
             elapsed,
             tokens,
-            doing,
+            activity_cell(item),
         ]
     }
 }

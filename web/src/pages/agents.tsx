@@ -243,7 +243,9 @@ export function Agents({ onlyAgent }: { onlyAgent?: string }) {
               {runners.map((runner) => (
                 <tr key={runner.name} data-row tabIndex={0}>
                   <td>{runner.name}</td>
-                  <td>{runner.state}</td>
+                  <td>
+                    <Mark at={runner.at} word={runner.word} />
+                  </td>
                   <td>{runner.labels.map((label) => plain(label, 40)).join(' ')}</td>
                   <td class="right">
                     {runner.running}/{runner.max_tasks}

@@ -121,7 +121,7 @@ export function Conversations() {
                 <td class="subject">
                   <ExternalLink url={conversation.url} text={plain(conversation.title, 120)} />
                 </td>
-                <td class={conversation.dead > 0 ? 'bad' : conversation.word === 'held' ? 'late' : ''}>
+                <td class={conversation.dead > 0 ? 'bad' : conversation.at === 'waiting' ? 'late' : ''}>
                   {conversation.word} {conversation.queued > 0 && `${conversation.queued} queued`} {conversation.unshown > 0 && `${conversation.unshown} to be posted`} {conversation.dead > 0 && `${conversation.dead} could not be posted`}
                 </td>
                 <td class="right">{conversation.turns}</td>

@@ -63,7 +63,7 @@ describe('replay', () => {
 
 describe('conversations', () => {
   it('shows turns and actions, and escapes untrusted text', async () => {
-    const line = { id: 'V1', service: 'slack', agent: 'ann', project: 'shop', title: '#dev <i>', url: 'javascript:alert(1)', task: 'T1', word: 'held', turns: 1, queued: 0, last: 'Eve: <script>', unshown: 0, dead: 0, updated_wall: 5, actions: [{ label: 'Accept', verb: 'conversation.accept', input: { conversation: 'V1' }, cli: 'regatta bridge accept V1', first: true }] };
+    const line = { id: 'V1', service: 'slack', agent: 'ann', project: 'shop', title: '#dev <i>', url: 'javascript:alert(1)', task: 'T1', word: 'held', at: 'waiting', turns: 1, queued: 0, last: 'Eve: <script>', unshown: 0, dead: 0, updated_wall: 5, actions: [{ label: 'Accept', verb: 'conversation.accept', input: { conversation: 'V1' }, cli: 'regatta bridge accept V1', first: true }] };
     topic('conversations').entities.set('conversation/V1', signal(line));
     topic('conversations').keys.value = ['conversation/V1'];
     vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: { turns: [{ n: 1, by: { id: 'U1', name: 'Ann' }, text: 'fix it', state: 'done', answer: '<img src=x>', asked_wall: 1 }], turn_count: 3, held: [{ by: { id: 'U2', name: 'Eve' }, text: 'let me in', wall: 2 }] } })));
@@ -314,14 +314,14 @@ describe('all agents', () => {
 describe('a team', () => {
   it('shows each state as glyph, word and colour, and links to its members', () => {
     const member = (name: string, state: string, got = {}) => ({ name, state, asked: { model: 'big' }, got });
-    const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', said: 'alive' }, { name: 'bob', provider: 'opencode', said: 'did not start' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'hung' }, { name: 'bob', live: 'coming' }], actions: [], each: [] };
+    const team = { summary: { said: '1 of 2 alive', members: [{ name: 'amy', lead: true, provider: 'codex', word: 'alive', said: 'alive' }, { name: 'bob', provider: 'opencode', word: 'did not start', said: 'did not start: no key' }] }, desired: { name: 'harbour', lead: { name: 'amy' }, members: [{ name: 'bob' }] }, resolved: { id: 'N2', lanes: [], members: [member('amy', 'alive', { model: 'small' }), member('bob', 'failed_to_start')], begun_wall: 1 }, live: [{ name: 'amy', live: 'hung' }, { name: 'bob', live: 'coming' }], actions: [], each: [] };
     topic('teams').entities.set('team/harbour', signal(team));
     topic('teams').keys.value = ['team/harbour'];
     const box = document.createElement('div');
     render(<Team />, box);
     const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
     expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '✕ hung', '']);
-    expect(cells[1]?.slice(3, 6)).toEqual(['✕ failed to start', '▶ starting', 'did not start']);
+    expect(cells[1]?.slice(3, 6)).toEqual(['✕ did not start', '▶ starting', 'did not start: no key']);
     expect(box.querySelector('b.bad')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
     render(null, box);

@@ -6,10 +6,9 @@ import { Graph } from '../plots/graph';
 import { queryParam, setQueryParam } from '../route';
 import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import type { DisplayState, TaskRowView } from '../api';
-import { STATES } from '../states';
+import type { TaskRowView } from '../api';
+import { STATES, TASK_STATES } from '../states';
 
-const COLUMNS: DisplayState[] = ['backlog', 'waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const MAX_BOARD_TASKS = 150;
 const LIST_PAGE_SIZE = 200;
 
@@ -112,7 +111,7 @@ const COLUMN_PAGE_SIZE = 50;
 function Board({ rows }: { rows: TaskRowView[] }) {
   return (
     <div class="board">
-      {COLUMNS.map((at) => {
+      {TASK_STATES.map((at) => {
         const column = rows.filter((row) => row.at === at);
         const showAll = queryParam('whole') === at;
         if (column.length === 0 && (at === 'failed' || at === 'needs' || at === 'review' || at === 'backlog')) return null;
@@ -149,7 +148,7 @@ export function Tasks() {
   const view = requestedView === 'board' && rows.length > MAX_BOARD_TASKS ? 'list' : requestedView || 'list';
   // The daemon sends all open tasks, but only the newest of the finished ones.
   const older = Math.max(0, (head?.tasks ?? 0) - all.length);
-  const counts = COLUMNS.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
+  const counts = TASK_STATES.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
   let emptyText = older > 0 ? 'No listed task matches.' : 'No task matches.';
   if (all.length === 0) emptyText = 'No tasks yet. Add one with regatta add "…", or try regatta demo.';
   return (

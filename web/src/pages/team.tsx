@@ -25,7 +25,6 @@ function Members({ team }: { team: TeamPage }) {
         const live = team.live.find((candidate) => candidate.name === line.name);
         const actual = identityText(entry?.got);
         const isDifferent = differs(entry?.asked, entry?.got);
-        const start = entry && MEMBER_STATES[entry.state];
         const activity = live && MEMBER_ACTIVITIES[live.live];
         const actions = team.each.find((entry) => entry[0] === line.name)?.[1] ?? [];
         return (
@@ -36,13 +35,13 @@ function Members({ team }: { team: TeamPage }) {
             <td>{plain(identityText(spec) || line.provider, 80)}</td>
             <td>{entry?.lane?.id ?? line.lane ?? ''}</td>
             <td>
-              {start && <Mark at={start.at} word={start.word} />} <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
+              {entry && <Mark at={MEMBER_STATES[entry.state].at} word={line.word} />} <span class={isDifferent ? 'bad' : ''}>{plain(actual, 80)}</span> {isDifferent && <b class="bad">! differs from wanted</b>}
             </td>
             <td>
               {activity && <Mark at={activity.at} word={activity.word} />} {live?.tasks?.map((id) => <TaskLink key={id} id={id} />)}
             </td>
             <td class="dim">
-              {line.said === start?.word ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
+              {line.said === line.word ? '' : plain(line.said, 160)} {entry?.notes?.map((note) => plain(note, 160)).join(' · ')}
             </td>
             <td>
               <span class="row">

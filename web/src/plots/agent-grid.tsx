@@ -6,7 +6,7 @@ import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
 import type { AgentLaneView, DisplayState, StateSharesView } from '../api';
-import { STATES } from '../states';
+import { BUSY_AGENT_STATES, STATES } from '../states';
 import { LEGEND, byUrgency } from './lanes';
 
 export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
@@ -86,7 +86,6 @@ export function AgentGrid({ lanes }: { lanes: AgentLaneView[] }) {
 }
 
 const STATE_ORDER = Object.keys(STATES) as DisplayState[];
-const STACK_ORDER: DisplayState[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
 
 /** Returns one SVG path per state, so that an hour of a fleet needs only a few elements. */
 export function stackedPaths(minutes: [number, number[]][], lanes: number, now: number, width: number, height: number, slots = 60): Map<DisplayState, string> {
@@ -97,7 +96,7 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
     const index = Math.floor(wall / 60_000) - first;
     if (index < 0 || index >= slots) continue;
     let y = height;
-    for (const at of STACK_ORDER) {
+    for (const at of BUSY_AGENT_STATES) {
       const tall = ((counts[STATE_ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
       if (tall <= 0) continue;
       y -= tall;
@@ -118,7 +117,7 @@ function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: numb
   const height = 44;
   const width = 800;
   const last = shares.minutes[shares.minutes.length - 1]?.[1] ?? [];
-  const counts = STACK_ORDER.map((at) => [at, last[STATE_ORDER.indexOf(at)] ?? 0] as const).filter((entry) => entry[1] > 0);
+  const counts = BUSY_AGENT_STATES.map((at) => [at, last[STATE_ORDER.indexOf(at)] ?? 0] as const).filter((entry) => entry[1] > 0);
   return (
     <div class="share">
       <div>

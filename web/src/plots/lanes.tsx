@@ -8,12 +8,12 @@ import { byName, topic } from '../live/client';
 import { navigate, queryParam, setQueryParam } from '../route';
 import { Panel, daemonNow, useTopics } from '../ui';
 import type { AgentLaneView, DisplayState, FleetSize, LaneBar } from '../api';
-import { STATES } from '../states';
+import { BUSY_AGENT_STATES, FREE_AGENT_STATES, STATES } from '../states';
 
 const AgentGrid = lazy<{ lanes: AgentLaneView[] }>(() => import('./agent-grid').then((module) => module.AgentGrid));
 const AgentTable = lazy<{ lanes: AgentLaneView[] }>(() => import('./agent-grid').then((module) => module.AgentTable));
 
-export const LEGEND: DisplayState[] = ['working', 'waiting', 'needs', 'review', 'landing', 'failed', 'idle', 'offline'];
+export const LEGEND: DisplayState[] = [...BUSY_AGENT_STATES, ...FREE_AGENT_STATES];
 const WINDOWS: [string, number][] = [
   ['1m', 60_000],
   ['5m', 300_000],

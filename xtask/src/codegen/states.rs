@@ -22,6 +22,16 @@ fn member_table(kind: &str, table: &str, doc: &str, rows: &[(String, ItemDisplay
     )
 }
 
+/// Returns a list of states in a given order.
+fn state_list(list: &str, doc: &str, states: &[DisplayState]) -> String {
+    let names: Vec<String> = states
+        .iter()
+        .map(|state| format!("'{}'", state.name()))
+        .collect();
+    let names = names.join(", ");
+    format!("\n/** {doc} */\nexport const {list}: DisplayState[] = [{names}];\n")
+}
+
 fn member_activities() -> String {
     let row = |activity: MemberActivity| {
         let key = serde_json::to_value(activity).expect("an activity has a name");
@@ -64,6 +74,18 @@ pub(super) fn states_file() -> String {
          import type {{ DisplayState, MemberActivity, MemberState }} from './api';\n\n\
          /** How each state is shown, most urgent first. There is always a glyph and a word next to the colour. */\n\
          export const STATES: Record<DisplayState, {{ glyph: string; word: string; rank: number }}> = {{\n{rows}}};\n"
+    ) + &state_list(
+        "TASK_STATES",
+        "The states of a task, in the order of a board's columns.",
+        &DisplayState::OF_TASKS,
+    ) + &state_list(
+        "BUSY_AGENT_STATES",
+        "The states of an agent with work, in the order in which charts stack them.",
+        &DisplayState::OF_BUSY_AGENTS,
+    ) + &state_list(
+        "FREE_AGENT_STATES",
+        "The states of an agent without work.",
+        &DisplayState::OF_FREE_AGENTS,
     ) + &member_activities()
         + &member_states()
 }

@@ -3,29 +3,6 @@ use proptest::prelude::*;
 
 type TestTask = (u64, Vec<u64>, char);
 
-#[test]
-fn a_tasks_state_in_the_layout_follows_from_its_status() {
-    let statuses_with = |progress| {
-        TaskStatus::ALL
-            .into_iter()
-            .filter(|status| TaskProgress::from_status(*status) == progress)
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(
-        statuses_with(TaskProgress::Ended),
-        [TaskStatus::Completed, TaskStatus::Cancelled]
-    );
-    assert_eq!(
-        statuses_with(TaskProgress::Waiting),
-        [
-            TaskStatus::Backlog,
-            TaskStatus::Unassigned,
-            TaskStatus::Offered,
-            TaskStatus::Pending
-        ]
-    );
-}
-
 fn status_of(state: char) -> (&'static str, TaskProgress) {
     match state {
         'l' => ("landed", TaskProgress::Ended),

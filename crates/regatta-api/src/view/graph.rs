@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use regatta_core::display;
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::plural;
 use regatta_core::task::TaskStatus;
 use serde::{Deserialize, Serialize};
 
-use crate::graph_layout::{self as layout, LayoutTask, TaskProgress};
+use crate::graph_layout::{self as layout, LayoutTask};
 use crate::live_view::{DisplayState, TaskRowView};
 
 /// Tasks and their dependencies as a graph on a grid. Each column is a wave (a group of tasks that
@@ -116,7 +117,7 @@ fn layout_task((task_row, status): &(TaskRowView, TaskStatus)) -> LayoutTask<'_>
         id: task_row.id,
         needs: &task_row.blocked_by,
         label: &task_row.word,
-        progress: TaskProgress::from_status(*status),
+        progress: display::task_progress(*status),
     }
 }
 

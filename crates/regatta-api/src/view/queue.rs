@@ -4,15 +4,11 @@
 use regatta_core::board::Board;
 use regatta_core::display::{self, DisplayState, ItemDisplay};
 use regatta_core::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
-use regatta_core::landing::batches::{self, LandingProgress, QueueBatch};
+use regatta_core::landing::batches::{self, LandingProgress};
 use regatta_core::landing::{self, Landing, LandingEnd};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
-
-/// The maximum number of other landings (merges of one task's work) that a text names. If there are
-/// more, the text only gives their number.
-const MAX_NAMED_LANDINGS: usize = 3;
 
 /// A landing (the merge of one task's work) that is in the queue or has left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -205,7 +201,8 @@ fn landings_and_batches(
             let Some(landing) = board.landings.get(id) else {
                 continue;
             };
-            let detail = landing_detail(board, landing, &batch, queue.last());
+            let before = queue.last().map(|view: &LandingView| view.task);
+            let detail = display::landing_detail(board, landing, &batch, before);
             let task = board.tasks.get(&landing.task).map(|task| &**task);
             let mut view = LandingView::build(
                 landing,
@@ -228,82 +225,4 @@ fn landings_and_batches(
         });
     }
     (queue, batches)
-}
-
-/// Returns a text with details of the state of a landing (the merge of one task's work): the other
-/// landings of its batch, or the landings for which it waits.
-fn landing_detail(
-    board: &Board,
-    landing: &Landing,
-    batch: &QueueBatch,
-    before: Option<&LandingView>,
-) -> String {
-    let names = |ids: &mut dyn Iterator<Item = LandingId>| -> String {
-        let named: Vec<String> = ids
-            .filter_map(|id| board.landings.get(&id))
-            .map(|landing| landing.task.to_string())
-            .collect();
-        match named.get(..MAX_NAMED_LANDINGS) {
-            Some(first) if named.len() > MAX_NAMED_LANDINGS => format!(
-                "{} and {} more",
-                first.join(", "),
-                named.len() - MAX_NAMED_LANDINGS
-            ),
-            _ => named.join(", "),
-        }
-    };
-    let mut others = batch
-        .landings
-        .iter()
-        .copied()
-        .filter(|id| *id != landing.id);
-    match batch.progress {
-        LandingProgress::Held => landing.held.clone().unwrap_or_default(),
-        LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing => {
-            let companions = names(&mut others);
-            let base = batch
-                .stands_on
-                .map(|id| names(&mut [id].into_iter()))
-                .unwrap_or_default();
-            let parts = [("with", companions), ("on top of", base)];
-            parts
-                .iter()
-                .filter(|(_, names)| !names.is_empty())
-                .map(|(relation, names)| format!("{relation} {names}"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        }
-        LandingProgress::Searching => {
-            let all = names(&mut batch.landings.iter().copied());
-            let reason = batch
-                .failed
-                .as_deref()
-                .and_then(|failed| failed.lines().next())
-                .unwrap_or_default();
-            let fault = if batch.landings.len() > 1 {
-                format!("one of {all} breaks its batch")
-            } else {
-                "its batch failed".into()
-            };
-            // Show the reason for the batch's failure only at the first landing (merge) of the
-            // batch.
-            let first = batch.landings.first() == Some(&landing.id);
-            if reason.is_empty() || !first {
-                fault
-            } else {
-                format!("{fault}: {reason}")
-            }
-        }
-        LandingProgress::Deferred => {
-            let names = names(&mut landing.deferred_behind.iter().copied());
-            if landing.faults > 0 {
-                format!("failed a check once merged; tried again after {names}")
-            } else {
-                format!("conflicts with {names}, and lands after")
-            }
-        }
-        LandingProgress::Queued => {
-            before.map_or(String::new(), |landing| format!("after {}", landing.task))
-        }
-    }
 }

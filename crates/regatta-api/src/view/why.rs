@@ -2,6 +2,7 @@
 //! history.
 
 use regatta_core::board::Board;
+use regatta_core::display;
 use regatta_core::ids::{AttemptId, Now, TaskId};
 use regatta_core::schedule::{WaitKind, WaitReason, machine_full_reason};
 use regatta_core::task::Task;
@@ -86,12 +87,12 @@ fn day_budget_left(board: &Board, now: Now) -> Option<String> {
         .get(&budget::BudgetScope::Day)?
         .ceiling
         .micro_usd?;
-    let spent = budget::spent_on(board, budget::day_of(now), None)
-        .usage
-        .micro_usd
-        .unwrap_or(0);
-    let usd = |micro: u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
-    Some(format!("{} of {}", usd(spent), usd(cap)))
+    let spent = budget::spent_on(board, budget::day_of(now), None).usage;
+    Some(display::spend_text(
+        spent.micro_usd,
+        spent.tokens(),
+        Some(cap),
+    ))
 }
 
 fn candidate_agents<'a>(

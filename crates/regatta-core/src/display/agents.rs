@@ -13,7 +13,7 @@ use crate::landing::batches;
 use crate::task::{Task, TaskStatus};
 use crate::{provider_outage, runner, schedule};
 
-use super::{DisplayState, ItemDisplay, landing_display, program_activity, task_display};
+use super::{DisplayState, ItemDisplay, landing_display, program_activity_text, task_display};
 
 /// If there are more agents than this, waiting agents are shown without their reasons. Computing a
 /// reason is slow, and nobody reads the reasons of so many agents.
@@ -293,7 +293,7 @@ fn progress_text(board: &Board, attempt: &Attempt) -> String {
         .and_then(|task| task.progress.lines().next());
     match progress {
         Some(line) if !attempt.is_hung() => line.to_owned(),
-        _ => program_activity(board, attempt),
+        _ => program_activity_text(board, attempt),
     }
 }
 

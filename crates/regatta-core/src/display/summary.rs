@@ -2,23 +2,27 @@
 //! agents, missions and inbox items.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::{MissionId, Now, ProjectName};
 use crate::task::{Task, TaskStatus};
-use crate::{budget, inbox, lead, schedule};
+use crate::{budget, inbox, lead, plural, schedule};
 
 use super::{DisplayState, task_display};
 
-/// The counts of a fleet or of one project.
+/// The counts of a fleet or of one project. The number of agents, the maximum number of attempts and
+/// the costs always belong to the whole fleet, because agents, machines and budgets belong to no
+/// project. All other values belong to the summary's scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummary {
     /// The number of the last event that the counts include.
     pub revision: u64,
+    /// The scope of the summary: one project, or the whole fleet if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<ProjectName>,
     /// Number of open tasks in the state `working`.
     pub working: usize,
     /// Number of open tasks in the state `waiting`.
@@ -42,18 +46,53 @@ pub struct FleetSummary {
     pub needs_you: usize,
     /// Number of attempts that run on the daemon's machine and count towards its maximum, `slots`.
     pub running: usize,
+    /// Maximum number of attempts on the daemon's machine, for all projects together.
     pub slots: u32,
-    /// Number of agents. Agents belong to no project, so the summary of one project also counts all
-    /// agents.
+    /// Number of agents of the whole fleet.
     pub agents: usize,
     /// Cost of today's work on all projects in millionths of a US dollar, if the agents report
     /// prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent_today_micro_usd: Option<u64>,
+    /// Number of tokens that today's work on all projects used.
+    #[serde(default)]
+    pub spent_today_tokens: u64,
     /// Today's limit for the cost of all work, in millionths of a US dollar, if a limit is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit_micro_usd: Option<u64>,
     pub missions: Vec<MissionSummary>,
+}
+
+impl FleetSummary {
+    /// Returns today's costs and the limit for today as a short text for people.
+    pub fn spend_text(&self) -> String {
+        spend_text(
+            self.spent_today_micro_usd,
+            self.spent_today_tokens,
+            self.daily_limit_micro_usd,
+        )
+    }
+
+    /// Returns whether today's work has used tokens or has a cost. Short lists of figures leave
+    /// out the costs of a day without any.
+    pub fn has_spent(&self) -> bool {
+        self.spent_today_tokens > 0 || self.spent_today_micro_usd.is_some()
+    }
+}
+
+/// Describes today's costs and the limit for today. If the price is unknown, the text says so
+/// instead of showing zero.
+pub fn spend_text(micro_usd: Option<u64>, tokens: u64, limit_micro_usd: Option<u64>) -> String {
+    let spent = match micro_usd {
+        Some(micro_usd) => budget::format_dollars(micro_usd),
+        None if tokens == 0 => "nothing spent".into(),
+        None => format!("{}, no price reported", plural::count(tokens, "token")),
+    };
+    match limit_micro_usd.map(budget::format_dollars) {
+        None => spent,
+        Some(limit) if micro_usd.is_none() && tokens > 0 => format!("{spent}, limit {limit}"),
+        Some(limit) => format!("{spent} of {limit}"),
+    }
 }
 
 /// A running mission.
@@ -135,7 +174,7 @@ pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<Di
         .values()
         .filter(|task| task.session_of().is_none())
         .filter(|task| project.is_none_or(|only| *only == task.project));
-    count_states(board, shown)
+    count_states(board, shown.map(|task| &**task))
 }
 
 /// Counts the open tasks of a mission per state, without the tasks of its lead agent and its
@@ -145,17 +184,26 @@ pub fn mission_state_counts(board: &Board, mission: MissionId) -> BTreeMap<Displ
         .open_tasks_of(mission)
         .filter_map(|(_, id)| board.tasks.get(&id))
         .filter(|task| task.is_polled() && !task.status.is_terminal());
-    count_states(board, open)
+    count_states(board, open.map(|task| &**task))
 }
 
-fn count_states<'a>(
+/// Counts these tasks per state.
+pub fn count_states<'a>(
     board: &Board,
-    tasks: impl Iterator<Item = &'a Arc<Task>>,
+    tasks: impl IntoIterator<Item = &'a Task>,
 ) -> BTreeMap<DisplayState, usize> {
+    let states = tasks
+        .into_iter()
+        .map(|task| task_display(board, task).state);
+    count_each(states)
+}
+
+/// Counts how often each value occurs. Views count the states of the tasks that they list with this
+/// function, so the counts have the order of the states.
+pub fn count_each<T: Ord>(values: impl IntoIterator<Item = T>) -> BTreeMap<T, usize> {
     let mut counts = BTreeMap::new();
-    for task in tasks {
-        let state = task_display(board, task).state;
-        *counts.entry(state).or_default() += 1;
+    for value in values {
+        *counts.entry(value).or_default() += 1;
     }
     counts
 }
@@ -190,8 +238,10 @@ pub fn fleet_summary(
         })
         .collect();
     let daily = board.budgets.get(&budget::BudgetScope::Day);
+    let spent = budget::spent_on(board, budget::day_of(now), None).usage;
     FleetSummary {
         revision: board.revision,
+        project: project.cloned(),
         working: count(DisplayState::Working),
         waiting: count(DisplayState::Waiting),
         backlog: count(DisplayState::Backlog),
@@ -201,13 +251,38 @@ pub fn fleet_summary(
         completed: ended.completed,
         failed: ended.failed,
         needs_you,
-        running: schedule::machine_running(board),
+        running: schedule::machine_running(board, project),
         slots: board.limits.max_attempts,
         agents: board.agents.len(),
-        spent_today_micro_usd: budget::spent_on(board, budget::day_of(now), None)
-            .usage
-            .micro_usd,
+        spent_today_micro_usd: spent.micro_usd,
+        spent_today_tokens: spent.tokens(),
         daily_limit_micro_usd: daily.and_then(|budget| budget.ceiling.micro_usd),
         missions,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
+        let dollars = |dollars: u64| Some(dollars * 1_000_000);
+        let cases = [
+            (None, 0, None, "nothing spent"),
+            (None, 0, dollars(4), "nothing spent of $4.00"),
+            (None, 1, None, "1 token, no price reported"),
+            (
+                None,
+                12,
+                dollars(4),
+                "12 tokens, no price reported, limit $4.00",
+            ),
+            (Some(2_845_000), 9, None, "$2.85"),
+            (Some(999_999), 9, dollars(4), "$1.00 of $4.00"),
+        ];
+        for (micro_usd, tokens, limit, text) in cases {
+            assert_eq!(spend_text(micro_usd, tokens, limit), text);
+        }
     }
 }

@@ -87,6 +87,19 @@ pub enum LandingChange {
 }
 
 impl LandingState {
+    /// The names of all states.
+    pub const NAMES: [&'static str; 4] = ["queued", "trying", "validated", "moving"];
+
+    /// Returns the state's name in the API.
+    pub fn name(&self) -> &'static str {
+        match self {
+            LandingState::Queued => "queued",
+            LandingState::Trying { .. } => "trying",
+            LandingState::Validated { .. } => "validated",
+            LandingState::Moving { .. } => "moving",
+        }
+    }
+
     /// Returns the landing's next state after `change`, or an error if its present state does not
     /// allow this change.
     pub fn after(self, change: LandingChange) -> Result<LandingState, UnlistedTransition> {
@@ -207,15 +220,6 @@ impl LandingState {
                 void: true,
             },
             state => state,
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            LandingState::Queued => "queued",
-            LandingState::Trying { .. } => "trying",
-            LandingState::Validated { .. } => "validated",
-            LandingState::Moving { .. } => "moving",
         }
     }
 }

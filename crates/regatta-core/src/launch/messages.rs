@@ -3,59 +3,28 @@
 //! "starting" or "joining".
 
 use crate::board::Board;
+use crate::display;
 use crate::lane;
 use crate::team::{self, Team};
 
 use super::recovery::{self, LaneKnowledge};
-use super::{
-    LaunchEntry, LaunchOutcome, LaunchPhase, MemberCauseKind, MemberState, TeamLaunch,
-    latest_launch,
-};
+use super::{LaunchEntry, LaunchOutcome, LaunchPhase, MemberState, TeamLaunch, latest_launch};
 
 /// Describes a team member's state in a few words, with the reason if it does not run.
 pub fn describe(entry: &LaunchEntry) -> String {
+    let label = display::launch_entry_display(entry).label;
     let is_secondary = entry.is_on_secondary_lane();
-    let has_unknown_lane = entry.lane.is_none();
-    match entry.state {
-        MemberState::Queued if entry.lead => "waiting to start".to_owned(),
-        MemberState::Queued if is_secondary => "waiting to attach, once the lead is up".to_owned(),
-        MemberState::Queued => "waiting to start".to_owned(),
-        MemberState::Starting | MemberState::PendingBootstrap if is_secondary => {
-            "still attaching".to_owned()
+    match (entry.state, &entry.cause) {
+        (MemberState::Queued, _) if is_secondary && !entry.lead => {
+            format!("{label}, once the lead is up")
         }
-        MemberState::Starting | MemberState::PendingBootstrap if has_unknown_lane => {
-            "reconciling".to_owned()
-        }
-        MemberState::Starting => "starting".to_owned(),
-        MemberState::PendingBootstrap => "joining".to_owned(),
-        MemberState::PendingPermission if is_secondary => {
-            "still attaching: it waits for your permission".to_owned()
-        }
-        MemberState::PendingPermission => "joining: it waits for your permission".to_owned(),
-        MemberState::Alive => "alive".to_owned(),
-        MemberState::FailedToStart => format!("did not start{}", describe_cause(entry)),
-        MemberState::Skipped => format!("left out{}", describe_cause(entry)),
-        MemberState::Degraded
-            if entry
-                .cause
-                .as_ref()
-                .is_some_and(|cause| cause.kind == MemberCauseKind::LaneUnknown) =>
-        {
-            format!("reconciling{}", describe_cause(entry))
-        }
-        MemberState::Degraded => format!("down{}", describe_cause(entry)),
-        MemberState::Stopped => "stopped".to_owned(),
+        (MemberState::PendingPermission, _) => format!("{label}: it asks for a permission"),
+        (
+            MemberState::FailedToStart | MemberState::Skipped | MemberState::Degraded,
+            Some(cause),
+        ) => format!("{label}: {}", cause.text),
+        _ => label.to_owned(),
     }
-}
-
-/// Returns ": " and the reason of a member's state, to be appended to a description; empty if there
-/// is no reason.
-fn describe_cause(entry: &LaunchEntry) -> String {
-    entry
-        .cause
-        .as_ref()
-        .map(|cause| format!(": {}", cause.text))
-        .unwrap_or_default()
 }
 
 /// Describes a launch's state in one sentence. `missing_lanes` is the reason why the record is
@@ -113,11 +82,12 @@ pub(super) fn headline(launch: &TeamLaunch, missing_lanes: Option<&str>) -> Stri
     {
         parts = vec!["stopped".to_owned()];
     }
+    let label = |state| display::member_entry_display(state).label;
     for (entries, activity) in [
-        (starting, "starting"),
-        (attaching, "still attaching"),
-        (failed, "down"),
-        (skipped, "left out"),
+        (starting, label(MemberState::Starting)),
+        (attaching, display::ATTACHING),
+        (failed, label(MemberState::Degraded)),
+        (skipped, label(MemberState::Skipped)),
     ] {
         if !entries.is_empty() {
             parts.push(name_members(entries, activity));

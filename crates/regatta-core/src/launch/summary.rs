@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
+use crate::display;
 use crate::ids::{LaunchId, MemberName, ProjectName, TeamName};
 use crate::lane::{self, LaneKind, TeamMix};
 use crate::team::{self, Team};
@@ -23,6 +24,9 @@ pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 /// sentence does not count.
 const MAX_SENTENCE_BYTES: usize = 117;
 
+/// The word for a member of a team that was never launched.
+const NOT_LAUNCHED: &str = "not launched";
+
 /// One team member in the summary of its team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -38,6 +42,8 @@ pub struct MemberSummary {
     /// State of the member in the latest launch; `None` if the team was never launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<MemberState>,
+    /// The word that people see for the member's state.
+    pub word: String,
     /// The member's state in words for people, with the reason if it does not run.
     #[serde(rename = "said")]
     pub description: String,
@@ -86,7 +92,8 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             lane: None,
             provider: team.provider(member).to_owned(),
             state: None,
-            description: "not launched".to_owned(),
+            word: NOT_LAUNCHED.to_owned(),
+            description: NOT_LAUNCHED.to_owned(),
         })
     };
     let Some(launch) = launch else {
@@ -130,6 +137,7 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             lane: entry.lane.as_ref().map(|lane| lane.kind),
             provider: entry.effective.provider.clone(),
             state: Some(entry.state),
+            word: display::launch_entry_display(entry).label.to_owned(),
             description: plain_line(&describe(entry)),
         })
         .collect();

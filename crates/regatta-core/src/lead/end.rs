@@ -2,7 +2,7 @@
 //! mission ends.
 
 use crate::board::Draft;
-use crate::budget::Spend;
+use crate::budget::{self, Spend};
 use crate::claim::{self, ClaimOwner};
 use crate::ids::{AgentName, MissionId, Now};
 use crate::mission::{self, Mission, MissionState};
@@ -185,7 +185,7 @@ pub(crate) fn on_mission_ended(
 /// Describes in a sentence how many attempts and tokens a mission used and, if known, what it cost.
 fn describe_cost(spent: &Spend) -> String {
     let cost = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
-        format!(", ${:.2}", micro_usd as f64 / 1e6)
+        format!(", {}", budget::format_dollars(micro_usd))
     });
     format!(
         " It took {} and {}{cost}.",

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::budget;
+use crate::display::{self, DisplayState};
 use crate::ids::{MissionId, TaskId};
 use crate::mission;
-use crate::task::{Task, TaskStatus};
+use crate::task::Task;
 
 use super::{current_step, has_only_parked_agents, is_active};
 
@@ -19,7 +20,9 @@ use super::{current_step, has_only_parked_agents, is_active};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionOutlook {
     pub open: usize,
+    /// Tasks in the state `working`.
     pub running: usize,
+    /// Tasks in the state `landing`.
     pub landing: usize,
     /// Tasks that cannot continue without a person: they need a decision, lack files or checks that
     /// they must have, have used up their budget, or depend on such a task.
@@ -32,31 +35,38 @@ pub struct MissionOutlook {
 impl MissionOutlook {
     /// Returns whether the mission cannot make any progress without a person.
     pub fn is_settled(&self) -> bool {
-        self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
+        self.stuck + self.held == self.open
     }
 }
 
-/// Counts a mission's unfinished tasks, and how many of them cannot continue without a person.
+/// Counts a mission's unfinished tasks, and how many of them cannot continue without a person. A
+/// task whose agent waits for an answer is not stuck, because the agent may continue without it.
 pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     let open: Vec<_> = board
         .open_tasks_of(mission)
         .filter_map(|(_, id)| board.tasks.get(&id))
         .collect();
+    let counts = display::count_states(board, open.iter().map(|task| &***task));
+    let count = |state| counts.get(&state).copied().unwrap_or_default();
     let stuck = stuck_tasks(board, mission, &open);
-    let mut outlook = MissionOutlook::default();
-    for task in &open {
-        outlook.open += 1;
-        match task.status {
-            status if status.is_running() => outlook.running += 1,
-            TaskStatus::Landing => {
-                outlook.landing += 1;
-                outlook.held += usize::from(needs_clean_checkout(board, task));
-            }
-            _ if stuck.contains(&task.id) => outlook.stuck += 1,
-            _ => {}
-        }
+    let is_stuck = |task: &&&Arc<Task>| stuck.contains(&task.id) && !is_moving(task);
+    MissionOutlook {
+        open: open.len(),
+        running: count(DisplayState::Working),
+        landing: count(DisplayState::Landing),
+        stuck: open.iter().filter(is_stuck).count(),
+        held: open.iter().filter(|task| is_held(board, task)).count(),
     }
-    outlook
+}
+
+/// Returns whether a task is worked on, or its work is in the merge queue.
+fn is_moving(task: &Task) -> bool {
+    task.status.is_running() || task.status.is_landing()
+}
+
+/// Returns whether a task's finished work is in the landing queue but cannot be merged.
+fn is_held(board: &Board, task: &Task) -> bool {
+    task.status.is_landing() && needs_clean_checkout(board, task)
 }
 
 /// Returns whether a task's finished work is held in the landing queue, which happens when local
@@ -73,7 +83,7 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
         return BTreeSet::new();
     };
     let is_hopeless = |task: &Task| {
-        task.status != TaskStatus::Landing
+        !task.status.is_landing()
             && (!is_active(board, task)
                 || has_only_parked_agents(board, mission, task)
                 || (task.status.is_waiting() && budget::needs_raise(board, mission, task)))

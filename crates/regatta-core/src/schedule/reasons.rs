@@ -5,6 +5,7 @@
 //! reason (W1).
 
 use crate::board::{Board, Draft};
+use crate::display::{self, DisplayState, ProgramActivity};
 use crate::ids::{AgentName, Now};
 use crate::landing::{Landing, LandingState, wave_commit};
 use crate::pattern::Uri;
@@ -229,7 +230,12 @@ fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
         LandingState::Queued | LandingState::Moving { .. } => {}
     }
     if !landing.deferred_behind.is_empty() {
-        return deferral_reason(board, landing);
+        let kind = if landing.faults > 0 {
+            WaitKind::Queue
+        } else {
+            WaitKind::Conflict
+        };
+        return reason(kind, display::deferral_text(board, landing));
     }
     let awaited = wave_commit::wave_of(board, landing)
         .map(|wave| wave_commit::awaited_tasks(board, wave))
@@ -243,46 +249,11 @@ fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
         );
         return reason(WaitKind::Wave, text);
     }
-    let ahead = board
-        .queue_of(&landing.project)
-        .take_while(|queued| queued.id != landing.id)
-        .count();
+    let number = queue_number(board, landing);
     reason(
         WaitKind::Queue,
-        format!("it is number {} in the landing queue", ahead + 1),
+        format!("it is number {number} in the landing queue"),
     )
-}
-
-/// Explains why finished work waits for other work in the landing queue. Either the waiting work
-/// failed a check and is tried again after the other work, or it conflicts with the other work.
-fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
-    let names: Vec<String> = landing
-        .deferred_behind
-        .iter()
-        .filter_map(|id| Some(board.landings.get(id)?.task.to_string()))
-        .collect();
-    if landing.faults > 0 {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let text = format!(
-            "it failed a check once merged; it is tried again after {}",
-            attempt::first_few(&names)
-        );
-        return WaitReason {
-            kind: WaitKind::Queue,
-            text,
-        };
-    }
-    let text = match names.as_slice() {
-        [other] => format!("it conflicts with {other}, which lands first"),
-        several => format!(
-            "it conflicts with one of {}, which land first",
-            several.join(", ")
-        ),
-    };
-    WaitReason {
-        kind: WaitKind::Conflict,
-        text,
-    }
 }
 
 /// The maximum length of another task's subject in a wait reason, in characters.
@@ -302,47 +273,56 @@ fn shorten_subject(subject: &str) -> String {
 /// T1, which …". The description does not name the tasks on which the described task itself
 /// depends, because people see these when they look at that task.
 fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
-    let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
-    match task.status {
-        TaskStatus::InProgress | TaskStatus::Validating => match attempt {
-            Some(attempt) if attempt.stopping.is_some() => "is being stopped".into(),
-            Some(attempt) => match approval::open_request_of(board, attempt) {
-                Some(open) => format!("waits for you ({})", open.id),
-                None if task.status == TaskStatus::Validating => "is being checked".into(),
-                None => task.status.phrase().into(),
-            },
-            None => task.status.phrase().into(),
+    let needs_you = DisplayState::Needs.label();
+    let phrase = || task.status.phrase().to_owned();
+    match display::task_display(board, task).state {
+        DisplayState::Needs => match display::blocking_request(board, task) {
+            Some(open) => format!("{needs_you} ({})", open.id),
+            None => needs_you.into(),
         },
-        TaskStatus::InReview => "is in review, and waits for you".into(),
-        TaskStatus::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
-            Some(landing) if landing.held.is_some() => "is landing, and waits for you".into(),
-            Some(landing) if matches!(landing.state, LandingState::Queued) => {
-                let ahead = board
-                    .queue_of(&landing.project)
-                    .take_while(|queued| queued.id != landing.id)
-                    .count();
-                format!("is number {} in the landing queue", ahead + 1)
+        DisplayState::Working => {
+            let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
+            let activity = attempt.map(|attempt| display::program_activity(board, attempt));
+            match activity {
+                Some(ProgramActivity::Stopping) => "is being stopped".into(),
+                Some(ProgramActivity::Checking) => "is being checked".into(),
+                _ => phrase(),
             }
-            _ => task.status.phrase().into(),
+        }
+        DisplayState::Review => format!("{}, and {needs_you}", phrase()),
+        DisplayState::Landing => match task.landing.and_then(|id| board.landings.get(&id)) {
+            Some(landing) if landing.held.is_some() => format!("{}, and {needs_you}", phrase()),
+            Some(landing) if matches!(landing.state, LandingState::Queued) => {
+                format!(
+                    "is number {} in the landing queue",
+                    queue_number(board, landing)
+                )
+            }
+            _ => phrase(),
         },
-        status if status.is_waiting() => {
+        DisplayState::Waiting => {
             let agent = task
                 .agent
                 .as_ref()
                 .or(task.assignee.as_ref())
                 .and_then(|agent| board.agents.get(agent));
-            let parked = agent.and_then(|agent| {
-                provider_outage::find_parked(board, agent)
-                    .map(|parked| provider_outage::describe(parked, now))
-            });
+            let parked = agent.and_then(|agent| provider_outage::find_parked(board, agent));
             match (&task.paused, parked) {
                 (Some(reason), _) => format!("is paused: {reason}"),
-                (None, Some(parked)) => format!("waits because {parked}"),
-                (None, None) => status.phrase().into(),
+                (None, Some(parked)) => {
+                    format!("waits because {}", provider_outage::describe(parked, now))
+                }
+                (None, None) => phrase(),
             }
         }
-        status => status.phrase().into(),
+        _ => phrase(),
     }
+}
+
+/// Returns the position of a landing in its project's queue, counting from 1.
+fn queue_number(board: &Board, landing: &Landing) -> usize {
+    let queue = board.queue_of(&landing.project);
+    queue.take_while(|queued| queued.id != landing.id).count() + 1
 }
 
 /// Describes who holds the claim on the trunk for which finished work waits.

@@ -112,7 +112,53 @@ impl TaskStatus {
 
     /// Returns whether the task ended without success.
     pub fn is_unsuccessful(self) -> bool {
-        matches!(self, TaskStatus::Failed | TaskStatus::Cancelled)
+        self.has_failed() || self.is_cancelled()
+    }
+
+    /// Returns whether the task ended with success: its work landed, or its report was delivered.
+    pub fn is_completed(self) -> bool {
+        self == TaskStatus::Completed
+    }
+
+    /// Returns whether the task failed, so that a person may have to decide about it.
+    pub fn has_failed(self) -> bool {
+        self == TaskStatus::Failed
+    }
+
+    pub fn is_cancelled(self) -> bool {
+        self == TaskStatus::Cancelled
+    }
+
+    /// Returns whether the task is kept for later.
+    pub fn is_in_backlog(self) -> bool {
+        self == TaskStatus::Backlog
+    }
+
+    /// Returns whether the task waits and belongs to no agent.
+    pub fn is_unassigned(self) -> bool {
+        self == TaskStatus::Unassigned
+    }
+
+    /// Returns whether the task waits for the agent that it was given to.
+    pub fn is_pending(self) -> bool {
+        self == TaskStatus::Pending
+    }
+
+    /// Returns whether the result of the task's attempt is being checked.
+    pub fn is_being_checked(self) -> bool {
+        self == TaskStatus::Validating
+    }
+
+    /// Returns whether the task's work is in the merge queue.
+    pub fn is_landing(self) -> bool {
+        self == TaskStatus::Landing
+    }
+
+    /// Returns whether the task cannot continue before a person decides about it. A running task
+    /// with an open question has another status; see
+    /// [`task_display`](crate::display::task_display).
+    pub fn needs_person(self) -> bool {
+        self == TaskStatus::NeedsHuman
     }
 
     /// Returns whether a stored task with this status is loaded into the board (the state of all
@@ -212,6 +258,30 @@ mod tests {
                 next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(),
                 "{from}"
             );
+        }
+    }
+
+    /// Each predicate for one status holds for that status alone.
+    #[test]
+    fn each_status_has_at_most_one_predicate_of_its_own() {
+        use TaskStatus::*;
+        let predicates: [(TaskStatus, fn(TaskStatus) -> bool); 9] = [
+            (Backlog, TaskStatus::is_in_backlog),
+            (Unassigned, TaskStatus::is_unassigned),
+            (Pending, TaskStatus::is_pending),
+            (Validating, TaskStatus::is_being_checked),
+            (Landing, TaskStatus::is_landing),
+            (Completed, TaskStatus::is_completed),
+            (Failed, TaskStatus::has_failed),
+            (Cancelled, TaskStatus::is_cancelled),
+            (NeedsHuman, TaskStatus::needs_person),
+        ];
+        for (status, predicate) in predicates {
+            let holding: Vec<_> = TaskStatus::ALL
+                .into_iter()
+                .filter(|status| predicate(*status))
+                .collect();
+            assert_eq!(holding, [status]);
         }
     }
 

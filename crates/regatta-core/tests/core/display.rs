@@ -66,6 +66,8 @@ fn w2_a_task_whose_agent_waits_for_an_answer_needs_a_person() {
     assert_eq!(shown(&world, task), (DisplayState::Working, "working"));
     ask_question(&mut world, &grant);
     assert_eq!(shown(&world, task), (DisplayState::Needs, "needs you"));
+    let text = display::state_text(&world.board, &world.stored_task(task), world.now);
+    assert_eq!(text, "needs you", "the brief of a lead");
     let counts = summary(&world);
     assert_eq!(
         (counts.working, counts.blocked_on_person, counts.needs_you),
@@ -106,6 +108,34 @@ fn a_summary_of_one_project_counts_only_its_tasks() {
             summary(&world).waiting
         ),
         (1, 1, 2)
+    );
+}
+
+/// The summary of a project counts the project's attempts. Agents, slots and costs are those of the
+/// fleet.
+#[test]
+fn a_summary_names_its_scope_and_counts_the_attempts_of_its_project() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    world.add_task("one", &["src/a.rs"]);
+    let other = world.project("other", &[]);
+    world.ask("ann", Command::AddProject(other));
+    world.take_task("ada");
+    let of = |project: Option<&str>| {
+        let project = project.map(|name| name.parse().expect("a name"));
+        let ended = EndedCounts::default();
+        display::fleet_summary(&world.board, project.as_ref(), &ended, world.now)
+    };
+    let (fleet, shop, other) = (of(None), of(Some("shop")), of(Some("other")));
+    assert_eq!((fleet.running, shop.running, other.running), (1, 1, 0));
+    assert_eq!((fleet.agents, other.agents), (1, 1));
+    assert_eq!(other.slots, fleet.slots);
+    assert_eq!(
+        [fleet.project, shop.project, other.project],
+        [
+            None,
+            Some("shop".parse().expect("a name")),
+            Some("other".parse().expect("a name"))
+        ]
     );
 }
 

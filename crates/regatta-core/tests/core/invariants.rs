@@ -8,6 +8,7 @@ mod claim_invariants; // which claims exclude each other
 mod queue_invariants; // the laws of the landing queue
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use regatta_core::attempt::{self, AttemptPhase};
 use regatta_core::board::{Board, ReadyFor};
@@ -15,7 +16,7 @@ use regatta_core::claim::{
     Acquire, Acquired, ClaimEndCause, ClaimMode, ClaimOwner, ClaimWait, MAX_WAIT_MS,
 };
 use regatta_core::command::{BoardInput, Command, CommandOutcome, Commit, Report};
-use regatta_core::display::{self, DisplayState, EndedCounts};
+use regatta_core::display::{self, DisplayState, EndedCounts, ItemDisplay};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
@@ -680,13 +681,45 @@ fn check_display(board: &Board, now: Now) {
         .filter(|task| task.session_of().is_none())
         .count();
     assert_eq!(counted, shown, "W2: {summary:?}");
+    let ended = EndedCounts::default();
+    let of_projects = board
+        .projects
+        .keys()
+        .map(|project| display::fleet_summary(board, Some(project), &ended, now).running);
+    assert_eq!(
+        of_projects.sum::<usize>(),
+        summary.running,
+        "W2: {summary:?}"
+    );
+    for id in board.missions.keys() {
+        let outlook = schedule::outlook(board, *id);
+        let shown = |state: DisplayState| {
+            let tasks = board
+                .tasks
+                .values()
+                .filter(|task| task.mission == Some(*id));
+            let in_state = |task: &&Arc<Task>| display::task_display(board, task).state == state;
+            tasks.filter(in_state).count()
+        };
+        assert_eq!(
+            (outlook.running, outlook.landing),
+            (shown(DisplayState::Working), shown(DisplayState::Landing)),
+            "W2: {id}: {outlook:?}"
+        );
+    }
     let items = inbox::open_items(board, now);
     for task in board
         .tasks
         .values()
         .filter(|task| task.session_of().is_none())
     {
-        let state = display::task_display(board, task).state;
+        let ItemDisplay { state, label } = display::task_display(board, task);
+        let brief = display::state_text(board, task, now);
+        assert!(
+            brief == label || brief.starts_with(&format!("{label}: ")),
+            "W2: a lead's brief describes {} as {brief:?} and not as {label}",
+            task.id
+        );
         let needs_person = matches!(state, DisplayState::Needs | DisplayState::Review);
         let is_in_inbox = items.iter().any(|item| item.task == Some(task.id));
         assert!(

@@ -373,7 +373,7 @@ fn a_wait_reason_describes_the_state_of_the_blocker() {
             content: want,
         }),
     );
-    assert_eq!(says_of(&world), "waits for you (Q1)");
+    assert_eq!(says_of(&world), "needs you (Q1)");
     // An attempt that is being stopped waits for nothing, even if its question is still open.
     let open = |world: &World| {
         approval::open_request_of(&world.board, &world.board.attempts[&grant.attempt])
@@ -408,7 +408,7 @@ fn a_wait_reason_describes_the_state_of_the_blocker() {
         world.board.tasks.insert(grant.task, task.into());
     };
     for (status, wanted) in [
-        (TaskStatus::InReview, "is in review, and waits for you"),
+        (TaskStatus::InReview, "is in review, and needs you"),
         (TaskStatus::NeedsHuman, "needs you"),
         (TaskStatus::Landing, "is landing"),
         (TaskStatus::Failed, "has failed"),

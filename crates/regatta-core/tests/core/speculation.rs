@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::command::{Command, Report};
+use regatta_core::display;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId};
 use regatta_core::landing::{CarriedLanding, LandingState, MoveOutcome, TrialOutcome, batches};
+use regatta_core::schedule;
 use regatta_core::task::TaskStatus;
 
 use crate::world::{SECOND_MS, World, commit, shop};
@@ -392,6 +394,18 @@ fn q9_a_landing_that_conflicts_with_an_earlier_one_waits_for_it() {
         },
     );
     assert_eq!(running_trials(&world), [vec![1, 2, 4]]);
+    // The queue and the reasons of the task give the same explanation.
+    let landing = &world.board.landings[&ids[2]];
+    let queue = batches::batches_of(&world.board, &shop(), world.now);
+    let batch = queue
+        .iter()
+        .find(|batch| batch.landings.contains(&ids[2]))
+        .expect("the landing is in the queue");
+    let detail = display::landing_detail(&world.board, landing, batch, None);
+    assert_eq!(detail, "it conflicts with one of T1, T2, which land first");
+    let task = world.task(landing.task);
+    let reasons = schedule::wait_reasons(&world.board, task, world.now);
+    assert_eq!(reasons[0].text, detail);
     report_passed(&mut world, ids[3], 10, 13);
     world.report_move(ids[3], MoveOutcome::Moved);
     assert_eq!(

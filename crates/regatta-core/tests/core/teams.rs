@@ -9,7 +9,7 @@ use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::bus::PostMessage;
 use regatta_core::command::{Command, CommandOutcome, PlannedTask, Report};
-use regatta_core::display::{self, DisplayState};
+use regatta_core::display::{self, DisplayState, ProgramActivity};
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{LaneKind, LaneSettings};
@@ -619,12 +619,12 @@ fn w2_a_hung_session_is_hung_in_every_view() {
         )
     };
     let working = (DisplayState::Working, "working");
-    assert_eq!(views(&world), (working, working, "working".into()));
+    assert_eq!(views(&world), (working, working, ProgramActivity::InTurn));
     report_silence(&mut world, "tom", Some(silence / 2));
     let hung = (DisplayState::Failed, "hung");
-    assert_eq!(views(&world), (hung, hung, "hung".into()));
+    assert_eq!(views(&world), (hung, hung, ProgramActivity::Hung));
     report_silence(&mut world, "tom", None);
-    assert_eq!(views(&world), (working, working, "working".into()));
+    assert_eq!(views(&world), (working, working, ProgramActivity::InTurn));
 }
 
 /// A standing task is in progress as long as its member runs, and is working only during a turn.

@@ -5,10 +5,11 @@
 use std::fmt::Write;
 
 use regatta_core::board::Board;
+use regatta_core::display;
 use regatta_core::ids::{AgentName, MissionId, Now};
 use regatta_core::plural;
 use regatta_core::task::{Purpose, Task};
-use regatta_core::{agent, lead, schedule};
+use regatta_core::{agent, lead};
 
 use crate::perform::AttemptContext;
 
@@ -96,7 +97,7 @@ pub(super) fn section(
             "- {} \"{}\" {} [{}]",
             task.id,
             super::prompt_subject(task),
-            describe_state(board, task, now),
+            display::state_text(board, task, now),
             files.join(", ")
         );
     }
@@ -129,15 +130,6 @@ pub(super) fn section(
         );
     }
     Some(text + "\n")
-}
-
-/// Describes the state of a task in a few words. If the task waits, the text includes the first
-/// reason.
-fn describe_state(board: &Board, task: &Task, now: Now) -> String {
-    match schedule::wait_reasons(board, task, now).first() {
-        Some(why) => format!("{}: {}", task.status.phrase(), why.text),
-        None => task.status.phrase().to_owned(),
-    }
 }
 
 /// Lists the workers of a mission (a goal with its tasks), each with its program and the number of

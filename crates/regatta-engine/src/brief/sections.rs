@@ -250,7 +250,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     let mut text = String::new();
     for other in past
         .iter()
-        .filter(|task| task.status == TaskStatus::Completed && task.landed.is_some())
+        .filter(|task| task.status.is_completed() && task.landed.is_some())
         .filter(shares_files)
         .take(8)
     {
@@ -273,7 +273,7 @@ fn history_section(task: &Task, past: &[Task]) -> String {
     }
     for other in past
         .iter()
-        .filter(|task| task.status == TaskStatus::Failed)
+        .filter(|task| task.status.has_failed())
         .filter(shares_files)
         .take(5)
     {

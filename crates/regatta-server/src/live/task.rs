@@ -143,12 +143,7 @@ fn activity_bars(
             .attempt
             .and_then(|id| attempts.iter().find(|attempt| attempt.id == id))
             .and_then(|attempt| attempt.end.as_ref());
-        let failed_end = attempt_end.filter(|end| {
-            !matches!(
-                end.cause,
-                AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested
-            )
-        });
+        let failed_end = attempt_end.filter(|end| !end.cause.is_success());
         let activity_text = match interval.activity {
             Activity::Checking => format!("checks of {}", interval.text),
             _ => interval.text.clone(),
@@ -165,7 +160,7 @@ fn activity_bars(
         let state = match interval.activity {
             _ if interval.to_unix_ms.is_none() => display::task_display(board, task).state,
             Activity::Working | Activity::Checking if failed_end.is_some() => DisplayState::Failed,
-            activity => display::activity_state(activity),
+            activity => display::activity_display(activity).state,
         };
         LaneBar {
             from: interval.from_unix_ms,

@@ -1,7 +1,6 @@
-//! Formats numbers of the web page as short texts: about files, queues and cost.
+//! Formats numbers of the web page as short texts: about files and queues.
 
 use regatta_api::file_map;
-use regatta_core::budget::Spend;
 use regatta_core::plural;
 
 /// Returns a short text about a project's files: how many of them running work has claimed, how
@@ -39,48 +38,9 @@ pub(super) fn queue_text(count: usize, median_ms: Option<u64>) -> String {
     }
 }
 
-/// Returns a short text about today's cost and the limit for today. If the price is unknown, the
-/// text says so instead of showing zero.
-pub(super) fn spend_text(today: &Spend, cap: Option<u64>) -> String {
-    let usd = |micro: u64| {
-        let cents = (micro + 5_000) / 10_000;
-        format!("${}.{:02}", cents / 100, cents % 100)
-    };
-    let tokens = today.usage.tokens();
-    let spent = match today.usage.micro_usd {
-        Some(micro) => usd(micro),
-        None if tokens == 0 => "nothing yet".into(),
-        None => format!("{tokens} tokens, no price reported"),
-    };
-    cap.map_or(spent.clone(), |cap| format!("{spent} of {}", usd(cap)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {
-        let spend = |micro_usd: Option<u64>, input: u64| {
-            let mut spend = Spend::default();
-            (spend.usage.micro_usd, spend.usage.input) = (micro_usd, input);
-            spend
-        };
-        assert_eq!(spend_text(&spend(None, 0), None), "nothing yet");
-        assert_eq!(
-            spend_text(&spend(None, 12), None),
-            "12 tokens, no price reported"
-        );
-        assert_eq!(spend_text(&spend(Some(2_845_000), 9), None), "$2.85");
-        assert_eq!(
-            spend_text(&spend(Some(1_000_000), 9), Some(4_000_000)),
-            "$1.00 of $4.00"
-        );
-        assert_eq!(
-            spend_text(&spend(None, 0), Some(4_000_000)),
-            "nothing yet of $4.00"
-        );
-    }
 
     #[test]
     fn queue_text_has_the_duration_of_one_landing() {

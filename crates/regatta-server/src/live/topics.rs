@@ -35,7 +35,7 @@ use serde_json::value::RawValue;
 
 use super::stream::{BuiltEntity, Topic};
 use super::task_row::task_row;
-use super::texts::{files_text, queue_text, spend_text};
+use super::texts::{files_text, queue_text};
 use super::{actions, task};
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
@@ -255,6 +255,10 @@ impl TopicContext<'_> {
         if summary.backlog > 0 {
             let text = format!("{} in the backlog", summary.backlog);
             sentence.push(sentence_part(text, false, "/tasks?at=backlog"));
+        }
+        if summary.has_spent() {
+            let text = format!("{} today", summary.spend_text());
+            sentence.push(sentence_part(text, false, "/cost"));
         }
         for mission in newest_missions().take(2) {
             let text = format!("“{}” {}", mission.title, mission.progress_text());
@@ -476,7 +480,7 @@ impl TopicContext<'_> {
         let today = self.shared.cost_index.today_spend(&self.cost_input())?;
         let spent = budget::spent_on(self.board, budget::day_of(self.now), None);
         Ok(TodaySpendView {
-            text: spend_text(&spent, today.cap),
+            text: display::spend_text(spent.usage.micro_usd, spent.usage.tokens(), today.cap),
             today: spent,
             cap: today.cap,
             forecast: today.forecast,

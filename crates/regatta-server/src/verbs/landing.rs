@@ -13,8 +13,6 @@ use regatta_core::scope_escape;
 use regatta_core::task::Task;
 use regatta_engine::ports::git::CommitRange;
 
-use regatta_core::task;
-
 use super::*;
 
 /// Number of ended landings (merges of tasks' work) that the API verb `queue` returns.
@@ -39,7 +37,7 @@ impl VerbHandler<'_> {
         } else {
             parse_id(&input.id)?
         };
-        if self.board().ended_status(id) == Some(task::TaskStatus::Completed) {
+        if self.board().is_completed(id) {
             if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
                 return Err(Problem::from(&taken_back));
             }
@@ -338,7 +336,7 @@ impl VerbHandler<'_> {
     pub(super) async fn drop_work(&self, input: input::IdWithText) -> Reply<TaskView> {
         let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;
-        if found.status == task::TaskStatus::Failed {
+        if found.status.has_failed() {
             return self.run_on_task(task, Command::Dismiss { task }).await;
         }
         if found.submission.is_none() {

@@ -3,6 +3,8 @@
 use clap::Args;
 use regatta_api::view::MissionFiguresView;
 use regatta_api::{call, input};
+use regatta_core::budget::format_dollars;
+use regatta_core::display;
 use regatta_core::ids::MissionId;
 use regatta_core::task_timeline::Activity;
 
@@ -99,7 +101,7 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
     row(
         "cost",
         &|mission_figures| match mission_figures.spent.usage.micro_usd {
-            Some(micro) => format!("${:.2}", micro as f64 / 1e6),
+            Some(micro) => format_dollars(micro),
             None => "no price reported".into(),
         },
     );
@@ -115,7 +117,7 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
     kinds.sort_unstable();
     kinds.dedup();
     for kind in kinds {
-        let name = format!("  {}", crate::commands::why::activity_label(kind));
+        let name = format!("  {}", display::activity_display(kind).label);
         row(&name, &|mission_figures| {
             mission_figures
                 .time

@@ -4,7 +4,7 @@ use clap::Args;
 use regatta_api::view::TaskView;
 use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
-use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
+use regatta_core::task::{EditTask, SetPause, Validation};
 
 use crate::client::CallReply;
 use crate::commands::task::{TaskTypeArg, parse_manifest, print_task};
@@ -92,7 +92,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
     let client = app.client()?;
     if args.ready || args.validate.is_some() || args.exists.is_some() {
         let now = client.show_task(args.id)?;
-        edit.backlog = (args.ready && now.task.status == TaskStatus::Backlog).then_some(false);
+        edit.backlog = (args.ready && now.task.status.is_in_backlog()).then_some(false);
         // The daemon replaces all checks of a task at once, so send the old checks too, unless the
         // person has changed them.
         let old = now.task.validation;

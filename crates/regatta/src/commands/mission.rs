@@ -4,8 +4,10 @@
 use clap::Subcommand;
 use regatta_api::view::{MissionLineView, MissionView};
 use regatta_api::{call, input};
+use regatta_core::budget::format_dollars;
+use regatta_core::display;
 use regatta_core::ids::{AgentName, MessageId, TaskId};
-use regatta_core::mission::{MissionEndKind, MissionState};
+use regatta_core::mission::MissionEndKind;
 use regatta_core::plural;
 
 use crate::client::CallReply;
@@ -270,16 +272,6 @@ fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError>
         })
 }
 
-fn state_text(mission_line: &MissionLineView) -> String {
-    match (mission_line.state, &mission_line.lost, mission_line.place) {
-        (_, Some(_), _) => "without a lead".into(),
-        (MissionState::Queued, _, Some(place)) => format!("queued, position {place}"),
-        (MissionState::Queued, ..) => "queued".into(),
-        (MissionState::Active, ..) => "active".into(),
-        (MissionState::Draining, ..) => "paused".into(),
-    }
-}
-
 fn draw_missions(missions: &[MissionLineView]) -> String {
     if missions.is_empty() {
         return "no open missions\n".into();
@@ -296,7 +288,11 @@ fn draw_missions(missions: &[MissionLineView]) -> String {
             .map_or("-".to_owned(), ToString::to_string);
         rows.push(vec![
             mission_line.id.to_string(),
-            state_text(mission_line),
+            display::mission_text(
+                mission_line.state,
+                mission_line.lost.is_some(),
+                mission_line.place,
+            ),
             lead,
             first_line(&mission_line.summary),
         ]);
@@ -374,7 +370,7 @@ fn draw_mission_details(out: &Output, view: &MissionView) -> String {
         .usage
         .micro_usd
         .map_or(String::new(), |micro_usd| {
-            format!(", ${:.2}", micro_usd as f64 / 1e6)
+            format!(", {}", format_dollars(micro_usd))
         });
     text += &format!(
         "spent   {}, {}{money}\n",

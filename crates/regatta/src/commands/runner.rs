@@ -8,7 +8,6 @@ use clap::{Args, Subcommand};
 use regatta_api::view::RunnerView;
 use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
-use regatta_core::runner::RunnerState;
 
 use crate::client::CallReply;
 use crate::commands::{CommandContext, CommandExamples};
@@ -112,12 +111,6 @@ fn list_runners(app: &CommandContext) -> CommandResult {
                 .into();
         }
         let row = |runner: &RunnerView| {
-            let state = match runner.state {
-                RunnerState::Up => "up",
-                RunnerState::Draining => "draining",
-                RunnerState::Offline => "offline",
-                RunnerState::Lost => "lost",
-            };
             let whom = match runner.agents.as_slice() {
                 [] => "all agents".to_owned(),
                 some => some
@@ -128,7 +121,7 @@ fn list_runners(app: &CommandContext) -> CommandResult {
             };
             vec![
                 runner.name.to_string(),
-                state.to_owned(),
+                runner.word.clone(),
                 format!("{}/{}", runner.running, runner.max_tasks),
                 whom,
                 runner.labels.join(","),

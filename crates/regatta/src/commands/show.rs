@@ -6,14 +6,14 @@ use regatta_api::{call, input};
 use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
-use regatta_core::display::DisplayState;
+use regatta_core::display::{self, DisplayState};
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 
 use crate::commands::task::task_rows;
-use crate::commands::why::{activity_label, format_short_duration};
+use crate::commands::why::format_short_duration;
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandResult, Output, first_line, format_age, format_table, sanitize};
+use crate::output::{CommandError, CommandResult, command_error, Output, first_line, format_age, format_table, sanitize};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples =
@@ -296,11 +296,16 @@ pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
         .iter()
         .filter(|view| view.task.is_polled())
         .collect();
-    let ended = work.iter().filter(|view| view.at == DisplayState::Landed);
     // Tasks that end with a report land nothing, so they are counted as done.
-    let (landed, done): (Vec<&TaskView>, Vec<&TaskView>) =
-        ended.partition(|view| view.task.landed.is_some());
-    let ended = match (landed.len(), done.len()) {
+    let shown = work
+        .iter()
+        .map(|view| (view.at, view.task.landed.is_some()));
+    let counts = display::count_each(shown);
+    let count = |has_landed| {
+        let ended = counts.get(&(DisplayState::Landed, has_landed));
+        ended.copied().unwrap_or_default()
+    };
+    let ended = match (count(true), count(false)) {
         _ if work.is_empty() && !mission.tasks.is_empty() => "no task yet".to_owned(),
         (landed, 0) => format!("{landed} of {} landed", work.len()),
         (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),
@@ -326,7 +331,7 @@ fn time_spent_text(life: &TaskTimeline) -> String {
         format!(
             "{} {}",
             format_short_duration(activity_total.ms),
-            activity_label(activity_total.activity)
+            display::activity_display(activity_total.activity).label
         )
     };
     life.sums

@@ -1,7 +1,7 @@
 //! The command `status`, which shows the present state of all agents and tasks, and the program
 //! `regatta` without a command.
 
-use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
+use regatta_api::view::{AgentView, InboxView, StatusView, TaskView};
 use regatta_api::{call, input};
 use regatta_core::agent::Runtime;
 use regatta_core::attempt;
@@ -188,9 +188,6 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
         (false, true) => next.extend(first_steps(&client)?),
         (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
     }
-    let budgets: CallReply<BudgetsView> =
-        client.call(call::BudgetList(input::BudgetListInput { days: 0 }))?;
-    let spent = spend_text(&budgets.data);
     if !status.unreadable.is_empty() {
         next.insert(0, "regatta doctor".into());
     }
@@ -218,6 +215,11 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
             )
         };
         let tips: Vec<String> = status.projects.iter().map(tip_text).collect();
+        let spent = if counts.has_spent() {
+            format!("{} today · ", counts.spend_text())
+        } else {
+            String::new()
+        };
         let failed = if counts.failed == 0 {
             String::new()
         } else {
@@ -325,24 +327,6 @@ fn command_to_start_work(client: &Client) -> Result<String, CommandError> {
     }
     let command = starter_agents::first_command(&provider::find_presets());
     Ok(command.unwrap_or_else(|| "regatta provider".to_owned()))
-}
-
-/// Returns today's spending and the daily budget for the first line of `status`, or an empty text
-/// if nothing was spent.
-fn spend_text(budgets: &BudgetsView) -> String {
-    let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
-    let cap = budgets
-        .budgets
-        .iter()
-        .find(|budget| budget.scope == regatta_core::budget::BudgetScope::Day);
-    let cap = cap
-        .and_then(|budget| budget.ceiling.micro_usd)
-        .map_or(String::new(), |cap| format!(" of {}", usd(cap)));
-    match budgets.today.usage.micro_usd {
-        Some(micro) => format!("{}{cap} · ", usd(micro)),
-        None if budgets.today.usage.tokens() > 0 => "no price reported · ".into(),
-        None => String::new(),
-    }
 }
 
 /// Draws the tasks grouped by mission, each group with the mission's progress. Tasks without a

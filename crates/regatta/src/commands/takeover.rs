@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use clap::Args;
 use regatta_api::view::{AgentView, TaskView};
 use regatta_api::{call, input};
+use regatta_core::display::ProgramActivity;
 use regatta_core::ids::TaskId;
-use regatta_core::task::TaskStatus;
 
 use crate::client::CallReply;
 use crate::commands::{CommandContext, CommandExamples};
@@ -39,7 +39,7 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     let mut view = client.show_task(task)?;
     // The workspace of a task that needs a person may already be removed. Begin the takeover now,
     // because then the daemon creates the workspace again, with the unresolved conflict.
-    if view.task.status == TaskStatus::NeedsHuman {
+    if view.task.status.needs_person() {
         let _begun: CallReply<TaskView> = client.call(call::Takeover(input::IdInput {
             id: task.to_string(),
         }))?;
@@ -244,5 +244,5 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
 
 /// Returns true if a person has taken the task over.
 pub(crate) fn is_taken_over(view: &TaskView) -> bool {
-    view.live.as_deref() == Some(regatta_core::display::TAKEN_OVER_TEXT)
+    view.activity == Some(ProgramActivity::TakenOver)
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{GrantedAttempt, TaskView};
 use regatta_api::{call, input};
-use regatta_core::display::{self, DisplayState};
+use regatta_core::display::ProgramActivity;
 use regatta_core::ids::{AgentName, AttemptId, TaskId};
 use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation};
 use serde::Serialize;
@@ -460,34 +460,37 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
                 .as_ref()
                 .or(task.task.assignee.as_ref())
                 .map_or("-".into(), ToString::to_string);
-            let is_running = task.task.status.is_running();
-            let doing = match task.waits.first() {
-                _ if task.at == DisplayState::Working
-                    && task.task.status == TaskStatus::Validating =>
-                {
-                    "validating".into()
-                }
-                _ if is_running => match (task.live.as_deref(), task.quiet_wall) {
-                    (Some(live), Some(since)) => format!("{live} for {}", format_age(since)),
-                    (Some(live), _) if live != display::IN_TURN_TEXT => first_line(live),
-                    _ => first_line(&task.task.progress),
-                },
-                Some(reason) => first_line(&reason.text),
-                None => task.task.landed.as_ref().map_or_else(
-                    || first_line(task.task.reason.as_deref().unwrap_or_default()),
-                    |id| id.as_str()[..10].to_owned(),
-                ),
-            };
             vec![
                 task.task.id.to_string(),
                 out.format_state(task.at, &task.word),
                 first_line(&task.task.subject),
                 agent,
                 format_age(task.task.updated_unix_ms),
-                doing,
+                activity_cell(task),
             ]
         })
         .collect()
+}
+
+/// Returns the last cell of a task's row: the present activity of the task's program, the reason
+/// why the task waits, or how the task ended.
+pub(crate) fn activity_cell(view: &TaskView) -> String {
+    let task = &view.task;
+    if task.status.is_running() {
+        return match (view.activity, view.live.as_deref(), view.quiet_wall) {
+            (_, Some(live), Some(since)) => format!("{live} for {}", format_age(since)),
+            (None | Some(ProgramActivity::InTurn), ..) => first_line(&task.progress),
+            (Some(_), Some(live), None) => first_line(live),
+            (Some(activity), None, _) => activity.label().to_owned(),
+        };
+    }
+    match view.waits.first() {
+        Some(reason) => first_line(&reason.text),
+        None => task.landed.as_ref().map_or_else(
+            || first_line(task.reason.as_deref().unwrap_or_default()),
+            |id| id.as_str()[..10].to_owned(),
+        ),
+    }
 }
 
 /// Runs `regatta task import`: creates a plan's tasks without starting them. A task that was

@@ -3,12 +3,12 @@
 use clap::Args;
 use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyAnswer};
 use regatta_api::{call, input};
+use regatta_core::display;
 use regatta_core::ids::TaskId;
 use regatta_core::inbox::InboxKind;
 use regatta_core::schedule::{self, WaitKind, WaitReason};
 use regatta_core::start_gates::GateVerdict;
-use regatta_core::task::TaskStatus;
-use regatta_core::task_timeline::{Activity, TaskTimeline};
+use regatta_core::task_timeline::TaskTimeline;
 
 use crate::commands::takeover::is_taken_over;
 use crate::commands::{CommandContext, CommandExamples};
@@ -66,7 +66,7 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
         {
             facts.push(vec![
                 why_label("now"),
-                activity_label(last.activity).into(),
+                display::activity_display(last.activity).label.into(),
                 first_line(&last.text),
             ]);
         }
@@ -185,15 +185,6 @@ fn why_label(word: &str) -> String {
     format!("{word:<5}")
 }
 
-/// Returns the name of a task's activity, in one word.
-pub(crate) fn activity_label(activity: Activity) -> &'static str {
-    match activity {
-        Activity::Working => "working",
-        Activity::Checking => "checking",
-        Activity::Waiting(kind) => kind.name(),
-    }
-}
-
 /// The maximum number of past periods of a task that `why` prints.
 const MAX_PAST_PERIODS: usize = 12;
 
@@ -227,7 +218,7 @@ fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
         );
         let what = format!(
             "{} {}",
-            activity_label(activity_interval.activity),
+            display::activity_display(activity_interval.activity).label,
             format_short_duration(to - activity_interval.from_unix_ms)
         );
         rows.push(vec![
@@ -330,7 +321,7 @@ fn remedies(
                     .waits
                     .iter()
                     .any(|wait| wait.kind == WaitKind::Claim && mentions_file(&wait.text));
-                if is_files && task.status != TaskStatus::Landing {
+                if is_files && !task.status.is_landing() {
                     remedies.push((
                         format!("regatta edit {} --files …", task.id),
                         "list only files that are free now",
@@ -347,40 +338,36 @@ fn remedies(
                     "assign it to an agent with a free slot",
                 ));
             }
-            Some(WaitKind::Conflict) if task.status == TaskStatus::NeedsHuman => {
-                match &task.submission {
-                    Some(work) if work.reverts => {
-                        let commit = &work.commit.as_str()[..10];
-                        remedies.push((
-                            format!("git revert {commit}"),
-                            "revert it in your checkout, and resolve the conflict",
-                        ));
-                        remedies.push((
-                            format!("regatta drop {}", task.id),
-                            "cancel the undo, and keep the landed work",
-                        ));
-                    }
-                    _ => {
-                        remedies.push((
-                            format!("regatta takeover {}", task.id),
-                            "resolve the conflict by hand in a workspace",
-                        ));
-                        remedies.push((format!("regatta diff {}", task.id), "see its changes"));
-                        remedies.push((
-                            format!("regatta retry {}", task.id),
-                            "let an agent try again",
-                        ));
-                    }
+            Some(WaitKind::Conflict) if task.status.needs_person() => match &task.submission {
+                Some(work) if work.reverts => {
+                    let commit = &work.commit.as_str()[..10];
+                    remedies.push((
+                        format!("git revert {commit}"),
+                        "revert it in your checkout, and resolve the conflict",
+                    ));
+                    remedies.push((
+                        format!("regatta drop {}", task.id),
+                        "cancel the undo, and keep the landed work",
+                    ));
                 }
-            }
+                _ => {
+                    remedies.push((
+                        format!("regatta takeover {}", task.id),
+                        "resolve the conflict by hand in a workspace",
+                    ));
+                    remedies.push((format!("regatta diff {}", task.id), "see its changes"));
+                    remedies.push((
+                        format!("regatta retry {}", task.id),
+                        "let an agent try again",
+                    ));
+                }
+            },
             Some(WaitKind::Paused) => remedies
                 .extend(schedule::resume_command(task).map(|command| (command, "let it continue"))),
             Some(WaitKind::Backoff) => {
                 remedies.push((format!("regatta retry {}", task.id), "try again now"))
             }
-            Some(WaitKind::Review)
-                if task.status == TaskStatus::NeedsHuman && task.submission.is_none() =>
-            {
+            Some(WaitKind::Review) if task.status.needs_person() && task.submission.is_none() => {
                 if !past.is_empty() {
                     remedies.push((
                         format!("regatta logs {}", task.id),

@@ -393,11 +393,6 @@ fn age_text(model: &ScreenModel, since: u64) -> String {
     short_duration(model.current_unix_ms().saturating_sub(since))
 }
 
-fn format_usd(micro: u64) -> String {
-    let cents = (micro + 5_000) / 10_000;
-    format!("${}.{:02}", cents / 100, cents % 100)
-}
-
 /// Draws a page that is only a list of text lines, such as Events and Setup.
 fn draw_text_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let inner = Block::bordered().inner(area);

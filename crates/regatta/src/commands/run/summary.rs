@@ -3,11 +3,11 @@
 
 use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{call, input};
-use regatta_core::display::DisplayState;
+use regatta_core::budget::format_dollars;
+use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::MissionId;
 use regatta_core::plural;
 use regatta_core::schedule::WaitKind;
-use regatta_core::task::TaskStatus;
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
@@ -56,7 +56,8 @@ struct SummaryAnswer<'a> {
 impl RunSummary {
     /// Computes the summary of a mission from its tasks.
     fn from_mission(mission: &MissionView, now_unix_ms: u64) -> RunSummary {
-        let count = |state| mission.tasks.iter().filter(|task| task.at == state).count();
+        let counts = display::count_each(mission.tasks.iter().map(|task| task.at));
+        let count = |state| counts.get(&state).copied().unwrap_or_default();
         let landed = count(DisplayState::Landed);
         let failed = count(DisplayState::Failed);
         let needs_person =
@@ -136,7 +137,7 @@ impl RunSummary {
             parts.push(
                 self.micro_usd
                     .map_or("no price reported".into(), |micro_usd| {
-                        format!("${:.2}", micro_usd as f64 / 1e6)
+                        format_dollars(micro_usd)
                     }),
             );
         }
@@ -239,7 +240,7 @@ fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd)
     let failed = mission
         .tasks
         .iter()
-        .find(|task| task.task.status == TaskStatus::Failed)
+        .find(|task| task.task.status.has_failed())
         .map(|task| task.task.id);
     let landed = mission
         .tasks

@@ -13,7 +13,7 @@ use regatta_api::{call, input};
 use regatta_core::display::{self, DisplayState};
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::plural;
-use regatta_core::task::{AssignMode, EditTask, SetPause, TaskStatus, Validation};
+use regatta_core::task::{AssignMode, EditTask, SetPause, Validation};
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
@@ -497,7 +497,7 @@ fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
             jiff::Timestamp::from_millisecond(i64::try_from(wall).unwrap_or(0)).unwrap_or_default();
         time.to_string()
     };
-    let is_cancelled = task.status == TaskStatus::Cancelled;
+    let is_cancelled = task.status.is_cancelled();
     let (status, reason) = match display::status_display(task).state {
         DisplayState::Working | DisplayState::Review | DisplayState::Landing => {
             ("in_progress", None)

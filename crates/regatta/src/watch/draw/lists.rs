@@ -9,10 +9,11 @@ use regatta_api::live_view::{AgentLaneView, DisplayState, LaneBar, TaskRowView};
 
 use crate::output::{cut_to_width, display_width as columns, pad_or_cut};
 use crate::watch::draw::{
-    age_text, first_visible_row, format_usd, hidden_count, line_with_ends, safe_line, state_glyph,
-    state_style, titled_block,
+    age_text, first_visible_row, hidden_count, line_with_ends, safe_line, state_glyph, state_style,
+    titled_block,
 };
 use crate::watch::model::{ListFocus, ScreenModel};
+use regatta_core::budget::format_dollars;
 use regatta_core::plural;
 
 pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect, is_page: bool) {
@@ -112,12 +113,12 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
         .unwrap_or(now);
     let span = (now.saturating_sub(oldest)).clamp(10_000, 3_600_000);
     let begin = now.saturating_sub(span);
-    let sign = |at: DisplayState| match (at, model.is_unicode) {
-        (DisplayState::Working, true) => "▇",
-        (DisplayState::Waiting, true) => "░",
-        (DisplayState::Working, false) => "#",
-        (DisplayState::Waiting, false) => "-",
-        (other, _) => state_glyph(model, other),
+    let sign = |at: DisplayState| {
+        if model.is_unicode {
+            at.bar_glyph()
+        } else {
+            at.ascii_bar_glyph()
+        }
     };
     let cell = |nth: usize| {
         let (from, to) = (
@@ -191,7 +192,7 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             .as_ref()
             .map_or_else(|| "-".into(), ToString::to_string);
         let cost = task_row.micro_usd.map_or(String::new(), |micro_usd| {
-            format!(" {}", format_usd(micro_usd))
+            format!(" {}", format_dollars(micro_usd))
         });
         let left = vec![
             Span::raw(format!("{mark}{:<5}", task_row.id.to_string())),
