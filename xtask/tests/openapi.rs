@@ -7,9 +7,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 /// The places whose data can be any JSON, because another program defines the data.
-const FREE_FORM: [&str; 12] = [
+const FREE_FORM: [&str; 14] = [
     "#AnyValue",
     "#InboxChoice.input",
+    "#PageAction.form.*",
+    "#PageAction.input.*",
     "#PlannedTaskFields.script",
     "#PlannedTaskFieldsInput.script",
     "#RunnerCallView.ask",
@@ -159,8 +161,8 @@ fn a_missing_schema_is_found() {
             "GET /open: answer 200",
             "GET /silent: no answer 200",
             "GET /stream: answer 200 without a schema",
-            "POST /body: body without a schema",
             "POST /bodiless: no body",
+            "POST /body: body without a schema",
             "POST /data: answer 200.data",
             "POST /either: answer 200.data/1",
             "POST /entries: answer 200.data[]",

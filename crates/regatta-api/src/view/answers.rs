@@ -189,12 +189,13 @@ mod tests {
         let commands = [
             json!({ "command": "add_project", "name": "shop", "location": "/src/shop",
                 "trunk": "main", "validation": [], "validation_timeout_ms": 1 }),
-            json!({ "command": "register_agent", "name": "ada", "runtime": "outside",
+            json!({ "command": "register_agent", "name": "ada", "runtime": { "runtime": "outside" },
                 "max_tasks": 1 }),
             json!({ "command": "start_mission", "adopt": [],
                 "mission": { "project": "shop", "title": "A goal", "agents": ["ada"],
                     "max_workers": 1, "mode": "flow" },
-                "tasks": [{ "task": { "project": "shop", "subject": "One" }, "after": [] }] }),
+                "tasks": [{ "after": [], "task": { "project": "shop", "subject": "One",
+                    "issue_type": "chore", "expects": "report" } }] }),
         ];
         let mut board = Board::default();
         for command in &commands {
