@@ -600,10 +600,13 @@ mod tests {
         assert_eq!(replace_checks(on_lines, &commands), None);
     }
 
+    /// The files of a repository with their texts, and the expected command.
+    type Case<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+
     #[test]
     fn the_test_command_is_guessed_from_the_files() {
         let npm_default = r#"{"scripts": {"test": "echo \"Error: no test specified\" && exit 1"}}"#;
-        let cases: &[(&[(&str, &str)], Option<&str>)] = &[
+        let cases: &[Case] = &[
             (&[("Cargo.toml", "")], Some("cargo test")),
             (&[("go.mod", "")], Some("go test ./...")),
             (

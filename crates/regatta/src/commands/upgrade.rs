@@ -244,8 +244,8 @@ fn has_wheel(prefix: &Path) -> bool {
 }
 
 /// Reads from cargo's record of installed crates where this program's source came from. Never
-/// concludes from the directory alone that a registry has the crate, because cargo would then build
-/// and run the code of whoever registered the name.
+/// concludes from the directory alone that a registry has the crate, because somebody else can
+/// register the name there, and cargo would build and run that person's code.
 fn cargo_installation(prefix: &Path) -> Option<Installation> {
     let text = std::fs::read_to_string(prefix.join(".crates.toml")).ok()?;
     let record: toml::Table = text.parse().ok()?;
