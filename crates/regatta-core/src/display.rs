@@ -241,7 +241,7 @@ impl From<DisplayState> for ItemDisplay {
 /// Returns the request that a person must answer before work on the task continues: a request of
 /// the task's attempt, or a question that was kept for the next attempt. If the agent continues
 /// without the answer to a question, the question is not returned and is only in the inbox.
-fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
+pub(crate) fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
     match task.attempt.and_then(|id| board.attempts.get(&id)) {
         Some(attempt) => approval::open_request_of(board, attempt),
         None => approval::open_question(board, task.id),

@@ -62,7 +62,7 @@ impl PollPlan {
 
 /// Returns the machines that can run another attempt, the machine with most free capacity first.
 fn free_machines(board: &Board) -> Vec<Option<Arc<Runner>>> {
-    let running_here = machine_running(board) as u32;
+    let running_here = machine_running(board, None) as u32;
     // The daemon's machine is in the list even when it is full, because light attempts (turns of
     // leads and answers to questions) do not count against the machine's limit.
     let mut machines = vec![(board.limits.max_attempts.saturating_sub(running_here), None)];

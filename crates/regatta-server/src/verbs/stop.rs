@@ -88,7 +88,6 @@ impl VerbHandler<'_> {
             actor: self.actor.clone(),
             idempotency_key: key.and_then(|key| RequestKey::new(&format!("{key}/{name}")).ok()),
             precondition: None,
-            paging: Paging::default(),
         }
     }
 
