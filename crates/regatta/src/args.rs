@@ -385,6 +385,9 @@ pub(crate) enum CliCommand {
     /// List the points in the code at which a test can end the daemon (internal)
     #[command(hide = true)]
     Failpoints,
+    /// Draw the screens of watch from frames of the live stream on standard input (internal)
+    #[command(hide = true)]
+    DrawFrames,
     /// Print the possible completions of a command line for a shell (internal)
     #[command(hide = true)]
     Complete(CompleteArgs),

@@ -17,8 +17,9 @@ use crate::output::{CommandError, usage_error};
 
 /// Commands that only Regatta itself runs, and that are left out of the help, the manual and the
 /// completion.
-pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
+pub(crate) const INTERNAL_COMMANDS: [&str; 6] = [
     "failpoints",
+    "draw-frames",
     "scripted-agent",
     "gc-worker",
     "shim",

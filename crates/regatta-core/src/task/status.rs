@@ -264,8 +264,9 @@ mod tests {
     /// Each predicate for one status holds for that status alone.
     #[test]
     fn each_status_has_at_most_one_predicate_of_its_own() {
+        type Predicate = fn(TaskStatus) -> bool;
         use TaskStatus::*;
-        let predicates: [(TaskStatus, fn(TaskStatus) -> bool); 9] = [
+        let predicates: [(TaskStatus, Predicate); 9] = [
             (Backlog, TaskStatus::is_in_backlog),
             (Unassigned, TaskStatus::is_unassigned),
             (Pending, TaskStatus::is_pending),

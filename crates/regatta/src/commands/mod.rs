@@ -596,6 +596,7 @@ fn dispatch(app: &CommandContext, command: Option<CliCommand>) -> CommandResult 
         CliCommand::Man(args) => man::man(app, args.out),
         CliCommand::Version => help::version(app),
         CliCommand::Failpoints => internal::failpoints(app),
+        CliCommand::DrawFrames => crate::watch::draw_frames(app),
         CliCommand::Complete(args) => internal::complete(app, &args),
         CliCommand::Backup(args) => backup::backup(app, &args.file),
         CliCommand::Restore(args) => restore::restore(app, &args.file),

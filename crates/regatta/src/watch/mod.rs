@@ -19,6 +19,8 @@ mod transcript; // a program's log
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use regatta_api::live_view::DoctorView;
 use regatta_api::live_view::PageAction;
@@ -137,6 +139,62 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     } else {
         Err(CommandError::Exit(code))
     }
+}
+
+/// The width of the screens that [`draw_frames`] draws, in which no line is cut.
+const DRAWN_COLUMNS: u16 = 200;
+/// The lines of such a screen in addition to the rows of its list.
+const LINES_AROUND_LIST: usize = 6;
+
+/// Runs `regatta draw-frames`, with which tests compare the screens of `watch` with other views.
+/// Reads frames of the live stream from standard input, a JSON array in each line, and prints the
+/// lines of the pages Tasks and Agents that show these frames as a JSON array.
+pub(crate) fn draw_frames(app: &CommandContext) -> CommandResult {
+    let broken = |error: String| {
+        command_error(
+            "io",
+            format!("could not draw the frames: {error}"),
+            "give one JSON array of frames in each line of the input",
+        )
+    };
+    for line in std::io::stdin().lines() {
+        let line = line.map_err(|error| broken(error.to_string()))?;
+        let frames: Vec<Value> =
+            serde_json::from_str(&line).map_err(|error| broken(error.to_string()))?;
+        let mut model = ScreenModel::new(true, false);
+        for frame in frames {
+            on_live_message(&mut model, "frame", &frame.to_string());
+        }
+        model.now_unix_ms = model.data_unix_ms.unwrap_or_default();
+        let rows = model.task_rows.len().max(model.lanes.len());
+        let height = u16::try_from(rows + LINES_AROUND_LIST).unwrap_or(u16::MAX);
+        let mut drawn = Vec::new();
+        for page in [ScreenPage::Tasks, ScreenPage::Agents] {
+            model.page = page;
+            drawn.extend(screen_lines(&model, DRAWN_COLUMNS, height));
+        }
+        let text = Value::from(drawn).to_string();
+        app.output.print(&(text + "\n"))?;
+    }
+    Ok(())
+}
+
+/// Draws a screen of the given size without a terminal and returns its lines.
+fn screen_lines(model: &ScreenModel, width: u16, height: u16) -> Vec<String> {
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(_) = terminal.draw(|frame| draw::draw_screen(model, frame));
+    let buffer = terminal.backend().buffer();
+    let line = |y: u16| -> String {
+        let (mut text, mut x) = (String::new(), 0);
+        while x < width {
+            let sign = buffer[(x, y)].symbol();
+            text.push_str(sign);
+            // A character of two columns also occupies the next cell.
+            x += u16::try_from(output::display_width(sign).max(1)).unwrap_or(1);
+        }
+        text.trim_end().to_owned()
+    };
+    (0..height).map(line).collect()
 }
 
 /// Prints a line for each event from now on. Used if there is no terminal.

@@ -3,35 +3,21 @@
 mod keys;
 mod pages;
 
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 use regatta_core::display::DisplayState;
 use serde_json::{Value, json};
 
 use crate::watch::model::{ConnectionState, PAGES, ScreenModel, ScreenPage};
 use crate::watch::tests::keys::press_keys;
-use crate::watch::{draw, on_live_message};
+use crate::watch::{on_live_message, screen_lines};
 
 const NOW_UNIX_MS: u64 = 1_760_000_000_000;
 
 /// Returns the content of a screen of the given size.
 fn screen_text(model: &ScreenModel, width: u16, height: u16) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal
-        .draw(|frame| draw::draw_screen(model, frame))
-        .unwrap();
-    let buffer = terminal.backend().buffer().clone();
-    let line = |y: u16| -> String {
-        let (mut text, mut x) = (String::new(), 0);
-        while x < width {
-            let sign = buffer[(x, y)].symbol();
-            text.push_str(sign);
-            // A character of two columns also occupies the next cell.
-            x += u16::try_from(crate::output::display_width(sign).max(1)).unwrap();
-        }
-        text.trim_end().to_owned() + "\n"
-    };
-    (0..height).map(line).collect()
+    screen_lines(model, width, height)
+        .into_iter()
+        .map(|line| line + "\n")
+        .collect()
 }
 
 fn action(label: &str, verb: &str, cli: &str) -> Value {

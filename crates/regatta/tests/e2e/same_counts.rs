@@ -1,22 +1,29 @@
 //! Every view shows the same counts, and the same state of each task and agent (W2). Random boards
-//! are made through the API of a daemon: with missions, work in review and in the merge queue, and
-//! spending. On each board the API, MCP and the page's data are compared field by field, and on
-//! some boards the command line and `regatta watch` in a real terminal too.
+//! with two projects are made through the API of a daemon: with missions, work in review and in the
+//! merge queue, and spending. On each board the API, MCP, the page's data and the screens of
+//! `regatta watch` are compared field by field, for the whole fleet and for each project. On some
+//! boards, the printed output of `regatta status` is compared too.
 //!
 //! `REGATTA_COUNTS_SEED=…` repeats a run.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use regatta_core::budget::format_dollars;
+use regatta_core::display::DisplayState;
 use serde_json::{Value, json};
 
 use crate::http::ApiClient;
 use crate::kills::SeededRng;
 use crate::pages::{entity, read_live_stream};
-use crate::terminal::TmuxTerminal;
-use crate::world::{TEST_TIMEOUT, World, wait_until};
+use crate::world::{TEST_TIMEOUT, World, path_text, wait_until};
 
 const BOARDS: usize = 500;
-/// Every so many boards, the printed output of `status` and the screen of `watch` are compared.
-/// Each takes a process, so they are not compared on all boards.
+/// Every so many boards, the printed output of `status` is compared. Each takes a process, so it is
+/// not compared on all boards. The whole fleet and the projects take turns.
 const PRINTED_EVERY: usize = 10;
+const PROJECTS: [&str; 2] = ["shop", "other"];
+const DAILY_LIMIT_USD: u64 = 40;
 const AGENTS: [&str; 3] = ["ann", "bob", "eve"];
 /// A scripted agent, which works without the test and reports what its work cost.
 const PAID_AGENT: &str = "robot";
@@ -34,13 +41,55 @@ struct LiveAttempt {
     file: String,
 }
 
+/// A process that draws the screens of `regatta watch` from frames of the live stream.
+struct ScreenDrawer {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl ScreenDrawer {
+    fn start(world: &World) -> ScreenDrawer {
+        let mut process = world
+            .command(&["draw-frames"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        ScreenDrawer {
+            input: process.stdin.take().unwrap(),
+            output: BufReader::new(process.stdout.take().unwrap()),
+            process,
+        }
+    }
+
+    /// Returns the lines of the pages Tasks and Agents.
+    fn draw(&mut self, frames: &[Value]) -> Vec<String> {
+        writeln!(self.input, "{}", Value::from(frames)).unwrap();
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    }
+
+    /// Ends the process, which ends at the end of its input.
+    fn finish(self) {
+        let ScreenDrawer {
+            mut process, input, ..
+        } = self;
+        drop(input);
+        assert!(process.wait().unwrap().success());
+    }
+}
+
 struct RandomBoards<'a> {
     world: &'a World,
     api: ApiClient,
+    screens: ScreenDrawer,
     dice: SeededRng,
     tasks: Vec<String>,
     attempts: Vec<LiveAttempt>,
-    is_queue_held: bool,
+    /// Whether the queue of each project is held.
+    is_queue_held: [bool; PROJECTS.len()],
     /// How often each kind of step succeeded.
     taken: [usize; STEP_KINDS],
 }
@@ -48,6 +97,11 @@ struct RandomBoards<'a> {
 impl RandomBoards<'_> {
     fn pick(&mut self, count: usize) -> usize {
         usize::try_from(self.dice.below(count.max(1) as u64)).unwrap()
+    }
+
+    fn random_project(&mut self) -> &'static str {
+        // Most work is in the first project, in which all work is reviewed.
+        PROJECTS[self.pick(4) / 3]
     }
 
     fn random_task(&mut self) -> String {
@@ -89,6 +143,7 @@ impl RandomBoards<'_> {
                     vec![]
                 };
                 let add = json!({
+                    "project": self.random_project(),
                     "subject": format!("Work {nth}"), "files": [format!("f{nth}.txt")],
                     "backlog": self.pick(3) == 0, "blocked_by": blocked_by,
                     "validation": { "tests": ["true"] },
@@ -146,14 +201,16 @@ impl RandomBoards<'_> {
             12 => self.taken[12] < MAX_MISSIONS && self.start_mission(nth),
             13 | 14 => self.finish_with_work(),
             15 => {
-                let verb = if self.is_queue_held {
-                    "queue.release"
+                let nth = self.pick(PROJECTS.len());
+                let is_held = &mut self.is_queue_held[nth];
+                *is_held = !*is_held;
+                let project = PROJECTS[nth];
+                let (verb, input) = if *is_held {
+                    let hold = json!({ "project": project, "reason": "a pause" });
+                    ("queue.hold", hold)
                 } else {
-                    "queue.hold"
+                    ("queue.release", json!({ "project": project }))
                 };
-                self.is_queue_held = !self.is_queue_held;
-                let input = json!({ "reason": "a pause" });
-                let input = if self.is_queue_held { input } else { json!({}) };
                 self.try_call(verb, &input).is_some()
             }
             16 => self.land_reviewed_task(),
@@ -172,6 +229,7 @@ impl RandomBoards<'_> {
             json!({ "task": task, "after": after })
         };
         let input = json!({
+            "project": self.random_project(),
             "title": format!("Mission {nth}"), "agents": ["ann", "bob"],
             "tasks": [task("one", json!([])), task("two", json!([0]))],
         });
@@ -188,6 +246,7 @@ impl RandomBoards<'_> {
     fn add_paid_task(&mut self, nth: usize) -> bool {
         let file = format!("paid{nth}.txt");
         let add = json!({
+            "project": self.random_project(),
             "subject": format!("Paid work {nth}"), "files": [file], "assign": PAID_AGENT,
             "validation": { "tests": ["true"] },
             "script": [
@@ -253,11 +312,12 @@ impl RandomBoards<'_> {
         .is_some()
     }
 
-    /// Returns the status that the tools of MCP return.
-    fn mcp_status(&self) -> Value {
+    /// Returns the status that the tools of MCP return for a project, or for the whole fleet.
+    fn mcp_status(&self, project: Option<&str>) -> Value {
+        let scope = project.map_or(json!({}), |project| json!({ "project": project }));
         let body = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-            "params": { "name": "status", "arguments": {} },
+            "params": { "name": "status", "arguments": scope },
         });
         let headers = [
             ("host", self.api.address()),
@@ -274,52 +334,65 @@ impl RandomBoards<'_> {
     }
 
     /// Compares all views on the present board. Effects may change the board meanwhile, so the
-    /// views are read again until all show one revision.
-    fn compare(&self, is_printed: bool) -> Value {
+    /// views are read again until all show one revision. `scope` is the scope of the status
+    /// in MCP and of the printed status: 0 for the whole fleet, or the number of a project.
+    fn compare(&mut self, scope: usize, is_printed: bool) -> Value {
         for _ in 0..1_000 {
             let status = self.api.call_ok("status", json!({}));
             let (_, frames) = read_live_stream(&self.api, "head,tasks,lanes");
             let head = entity(&frames, "head");
-            let mcp = self.mcp_status();
-            let printed = is_printed.then(|| self.world.run_json(&["status"]));
-            let printed = printed.as_ref().unwrap_or(&status);
+            let project = scope.checked_sub(1).map(|nth| PROJECTS[nth]);
+            let mcp = self.mcp_status(project);
+            let projects =
+                PROJECTS.map(|project| self.api.call_ok("status", json!({ "project": project })));
+            let printed = is_printed.then(|| self.printed_status(project));
             // The last status shows that nothing changed while the views were read.
             let last = self.api.call_ok("status", json!({}));
             let summary = &status["summary"];
-            let revisions = [
-                &summary["revision"],
+            let mut revisions = vec![
                 &head["summary"]["revision"],
                 &mcp["summary"]["revision"],
-                &printed["summary"]["revision"],
                 &last["summary"]["revision"],
             ];
-            if revisions.iter().any(|revision| *revision != revisions[0]) {
+            revisions.extend(projects.iter().map(|of| &of["summary"]["revision"]));
+            if revisions.iter().any(|other| **other != summary["revision"]) {
                 continue;
             }
             assert_eq!(*summary, head["summary"], "W2: the page's head");
-            assert_eq!(*summary, mcp["summary"], "W2: MCP");
-            assert_eq!(*summary, printed["summary"], "W2: the command line");
+            let of = scope.checked_sub(1).map_or(&status, |nth| &projects[nth]);
+            assert_eq!(status_fields(of), status_fields(&mcp), "W2: MCP");
             check_sentence(summary, &head);
             check_items(summary, &status, &frames);
-            for (name, view) in [("MCP", &mcp), ("the command line", printed)] {
-                for kind in ["tasks", "agents"] {
-                    let (shown, expected) = (states_of(view, kind), states_of(&status, kind));
-                    assert_eq!(shown, expected, "W2: the states of {kind} in {name}");
-                }
-            }
             check_agents(&status, &frames);
-            if is_printed {
-                let printed = self.world.run_ok(&["status"]);
-                let after = self.api.call_ok("status", json!({}));
-                if after["summary"] != *summary {
-                    continue;
-                }
-                check_printed(summary, &printed);
+            let screens = self.screens.draw(&frames);
+            check_screens(&status, &screens);
+            check_projects(&status, &projects);
+            if let Some(printed) = &printed {
+                check_printed(of, printed);
             }
             return summary.clone();
         }
         panic!("the board never rested");
     }
+
+    /// Returns the output of `regatta status` for the whole fleet or for a project: as text, and
+    /// the data of the answer.
+    fn printed_status(&self, project: Option<&str>) -> (String, Value) {
+        let place = match project {
+            None => std::path::PathBuf::from("/"),
+            Some(project) => self.world.root.join(project),
+        };
+        let args = ["status", "-C", path_text(&place)];
+        (self.world.run_ok(&args), self.world.run_json(&args))
+    }
+}
+
+/// Returns the parts of a status that all views show: the summary, and the state of each task and
+/// agent.
+fn status_fields(status: &Value) -> (Value, Vec<[Value; 4]>, Vec<[Value; 4]>) {
+    let states = ["tasks", "agents"].map(|kind| states_of(status, kind));
+    let [tasks, agents] = states;
+    (status["summary"].clone(), tasks, agents)
 }
 
 /// Returns the id or name of each task or agent in a status, with its state in all its forms.
@@ -352,23 +425,133 @@ fn number(summary: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name} in {summary}"))
 }
 
-/// The sentence of the page and of `watch` has the numbers of the summary.
-fn check_sentence(summary: &Value, head: &Value) {
-    let sentence = sentence_parts(head).join(" · ");
-    for (name, words) in [("working", "working"), ("waiting", "waiting")] {
-        let part = format!("{} {words}", number(summary, name));
-        assert!(sentence.contains(&part), "W2: {part} in {sentence}");
-    }
-    let needs = format!("{} need", number(summary, "needs_you"));
-    assert!(sentence.contains(&needs), "W2: {needs} in {sentence}");
-    assert_eq!(head["needs_you"], summary["needs_you"]);
-    assert_eq!(head["running"], summary["running"]);
+/// Returns today's costs as every view must show them, or `None` if nothing was spent.
+fn spend_part(summary: &Value) -> Option<String> {
+    let micro_usd = summary["spent_today_micro_usd"].as_u64()?;
+    Some(format!(
+        "{} of ${DAILY_LIMIT_USD}.00 today",
+        format_dollars(micro_usd)
+    ))
 }
 
-fn sentence_parts(head: &Value) -> Vec<String> {
+/// Returns the progress of a mission as every view must show it.
+fn progress_text(mission: &Value) -> String {
+    match number(mission, "tasks") {
+        0 => "no task yet".into(),
+        tasks => format!("{} of {tasks} landed", number(mission, "landed")),
+    }
+}
+
+/// Returns the sentence of the page and of `watch`, composed from the summary alone.
+fn expected_sentence(summary: &Value) -> Vec<String> {
+    let count = |name: &str, words: &str| format!("{} {words}", number(summary, name));
+    let needs = ["need you", "needs you"][usize::from(number(summary, "needs_you") == 1)];
+    let mut parts = vec![
+        count("working", "working"),
+        count("waiting", "waiting"),
+        count("needs_you", needs),
+    ];
+    for (name, words) in [("landing", "landing"), ("backlog", "in the backlog")] {
+        parts.extend((number(summary, name) > 0).then(|| count(name, words)));
+    }
+    parts.extend(spend_part(summary));
+    let missions = summary["missions"].as_array().unwrap();
+    parts.extend(missions.iter().rev().take(2).map(|mission| {
+        let title = mission["title"].as_str().unwrap();
+        format!("“{title}” {}", progress_text(mission))
+    }));
+    match missions.len().saturating_sub(2) {
+        0 => {}
+        1 => parts.push("1 more mission".into()),
+        more => parts.push(format!("{more} more missions")),
+    }
+    parts
+}
+
+/// The sentence of the page has the numbers of the summary.
+fn check_sentence(summary: &Value, head: &Value) {
     let parts = head["sentence"].as_array().unwrap();
     let text = |part: &Value| part["text"].as_str().unwrap().to_owned();
-    parts.iter().map(text).collect()
+    let sentence: Vec<String> = parts.iter().map(text).collect();
+    assert_eq!(sentence, expected_sentence(summary), "W2: the sentence");
+    for name in ["needs_you", "running", "slots", "agents"] {
+        assert_eq!(head[name], summary[name], "W2: {name}");
+    }
+}
+
+/// The screens of `watch` show the numbers of the summary, and the state of each task and agent.
+fn check_screens(status: &Value, screens: &[String]) {
+    let summary = &status["summary"];
+    let sentence = expected_sentence(summary).join(" · ");
+    let slots = format!(
+        "  slots {}/{}",
+        number(summary, "running"),
+        number(summary, "slots")
+    );
+    assert_eq!(screens[1], sentence + &slots, "W2: the top of the screen");
+    let sign = |item: &Value| {
+        let state: DisplayState = serde_json::from_value(item["at"].clone()).unwrap();
+        state.glyph()
+    };
+    let text = |item: &Value, name: &str| item[name].as_str().unwrap().to_owned();
+    let mut rows: Vec<String> = Vec::new();
+    for task in status["tasks"].as_array().unwrap() {
+        let (id, word) = (text(task, "id"), text(task, "word"));
+        rows.push(format!("{id:<5}{} {word} ", sign(task)));
+    }
+    for agent in status["agents"].as_array().unwrap() {
+        rows.push(format!("{} {} ", sign(agent), text(agent, "name")));
+    }
+    for row in rows {
+        let is_drawn = screens.iter().any(|line| line.contains(&row));
+        assert!(is_drawn, "W2: {row:?} in {screens:#?}");
+    }
+}
+
+/// The summaries of the projects add up to the summary of the fleet, except for the figures that
+/// always belong to the fleet.
+fn check_projects(status: &Value, projects: &[Value]) {
+    let fleet = &status["summary"];
+    assert!(fleet["project"].is_null(), "W2: {fleet}");
+    for (name, project) in PROJECTS.iter().zip(projects) {
+        let summary = &project["summary"];
+        assert_eq!(summary["project"], *name, "W2: the scope");
+        for figure in [
+            "slots",
+            "agents",
+            "spent_today_micro_usd",
+            "spent_today_tokens",
+            "daily_limit_micro_usd",
+        ] {
+            assert_eq!(summary[figure], fleet[figure], "W2: {figure} of {name}");
+        }
+        for task in project["tasks"].as_array().unwrap() {
+            assert_eq!(task["project"], *name, "W2: the tasks of {name}");
+        }
+    }
+    for figure in [
+        "working",
+        "waiting",
+        "backlog",
+        "blocked_on_person",
+        "review",
+        "landing",
+        "completed",
+        "failed",
+        "needs_you",
+        "running",
+    ] {
+        let of_projects = projects.iter().map(|of| number(&of["summary"], figure));
+        let sum: u64 = of_projects.sum();
+        assert_eq!(sum, number(fleet, figure), "W2: {figure} of all projects");
+    }
+    let missions = |status: &Value| status["summary"]["missions"].as_array().unwrap().clone();
+    let mut of_projects: Vec<Value> = projects.iter().flat_map(missions).collect();
+    of_projects.sort_by_key(|mission| {
+        let id = mission["id"].as_str().unwrap();
+        id[1..].parse::<u64>().unwrap()
+    });
+    assert_eq!(of_projects, missions(status), "W2: the missions");
 }
 
 /// The rows that the command line and the page list have the states that the summary counts.
@@ -398,24 +581,55 @@ fn check_items(summary: &Value, status: &Value, frames: &[Value]) {
     }
 }
 
-/// The first line that `regatta status` prints has the numbers of the summary.
-fn check_printed(summary: &Value, printed: &str) {
-    let first = printed.lines().next().unwrap_or_default();
-    let needs_you = if number(summary, "needs_you") == 1 {
-        "needs you"
-    } else {
-        "need you"
-    };
-    for (name, words) in [
-        ("working", "working"),
-        ("waiting", "waiting"),
-        ("needs_you", needs_you),
-    ] {
-        let part = format!("{} {words}", number(summary, name));
-        assert!(first.contains(&part), "W2: {part} in {first}");
+/// `regatta status` prints the numbers of the summary, the missions and the state of each task.
+fn check_printed(status: &Value, (printed, data): &(String, Value)) {
+    let summary = &status["summary"];
+    assert_eq!(
+        status_fields(data),
+        status_fields(status),
+        "W2: status --json"
+    );
+    let count = |name: &str, words: &str| format!("{} {words}", number(summary, name));
+    let if_any = |name: &str, words: &str| (number(summary, name) > 0).then(|| count(name, words));
+    let needs = ["need you", "needs you"][usize::from(number(summary, "needs_you") == 1)];
+    let mut parts = vec![count("working", "working"), count("waiting", "waiting")];
+    parts.extend(if_any("backlog", "in the backlog"));
+    parts.push(count("needs_you", needs));
+    parts.push(format!("queue {}", number(summary, "landing")));
+    parts.push(count("completed", "done"));
+    parts.extend(if_any("failed", "failed"));
+    parts.extend(spend_part(summary));
+    let tips = status["projects"].as_array().unwrap();
+    let has_several = tips.len() > 1;
+    parts.extend(tips.iter().map(|project| {
+        let tip = &project["tip"].as_str().unwrap()[..10];
+        if has_several {
+            format!("{} main {tip}", project["name"].as_str().unwrap())
+        } else {
+            format!("main {tip}")
+        }
+    }));
+    let mut lines = printed.lines();
+    assert_eq!(lines.next(), Some(&*parts.join(" · ")), "W2: {printed}");
+    let lines: Vec<&str> = lines.map(str::trim).collect();
+    let tasks = status["tasks"].as_array().unwrap();
+    for mission in summary["missions"].as_array().unwrap() {
+        let [id, title] = ["id", "title"].map(|name| mission[name].as_str().unwrap());
+        let head = format!("{id} {title}   {}", progress_text(mission));
+        let is_listed = tasks.iter().any(|task| task["mission"] == id);
+        assert!(
+            !is_listed || lines.contains(&&*head),
+            "W2: {head} in {printed}"
+        );
     }
-    let queue = format!("queue {}", number(summary, "landing"));
-    assert!(first.contains(&queue), "W2: {queue} in {first}");
+    for task in tasks {
+        let state: DisplayState = serde_json::from_value(task["at"].clone()).unwrap();
+        let [id, word] = ["id", "word"].map(|name| task[name].as_str().unwrap());
+        let shown = format!("{} {word} ", state.glyph());
+        let row = lines.iter().find(|line| line.split(' ').next() == Some(id));
+        let is_shown = row.is_some_and(|row| row[id.len()..].trim_start().starts_with(&shown));
+        assert!(is_shown, "W2: {id} {shown} in {printed}");
+    }
 }
 
 #[test]
@@ -429,6 +643,11 @@ fn w2_every_view_shows_the_same_counts_on_random_boards() {
     world.commit_all("Review all work");
     world.run_ok(&["up"]);
     world.run_ok(&["init", "--yes"]);
+    let other = world.root.join("other");
+    std::fs::create_dir(&other).unwrap();
+    world.git_in(&other, &["init", "-q", "-b", "main", "."]);
+    world.git_in(&other, &["commit", "-q", "--allow-empty", "-m", "Start"]);
+    world.run_ok(&["init", "--yes", "-C", path_text(&other)]);
     let api = ApiClient::for_data_dir(&world.data_dir);
     for name in AGENTS {
         api.call_ok(
@@ -440,7 +659,8 @@ fn w2_every_view_shows_the_same_counts_on_random_boards() {
         "agent.add",
         json!({ "name": PAID_AGENT, "runtime": "scripted" }),
     );
-    world.run_ok(&["budget", "set", "day", "--usd", "40"]);
+    let limit = DAILY_LIMIT_USD.to_string();
+    world.run_ok(&["budget", "set", "day", "--usd", &limit]);
     let seed = std::env::var("REGATTA_COUNTS_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -448,21 +668,19 @@ fn w2_every_view_shows_the_same_counts_on_random_boards() {
     let mut boards = RandomBoards {
         world: &world,
         api,
+        screens: ScreenDrawer::start(&world),
         dice: SeededRng(seed),
         tasks: vec![],
         attempts: vec![],
-        is_queue_held: false,
+        is_queue_held: [false; PROJECTS.len()],
         taken: [0; STEP_KINDS],
     };
-    let terminal = TmuxTerminal::open(&world, 160, 40);
-    if let Some(terminal) = &terminal {
-        terminal.start_watch();
-    }
     let mut seen_states = std::collections::BTreeSet::new();
     for nth in 0..BOARDS {
         boards.step(nth);
         let is_printed = nth % PRINTED_EVERY == 0;
-        let summary = boards.compare(is_printed);
+        let scope = nth % (PROJECTS.len() + 1);
+        let summary = boards.compare(scope, is_printed);
         for name in [
             "working",
             "waiting",
@@ -485,15 +703,6 @@ fn w2_every_view_shows_the_same_counts_on_random_boards() {
         if summary["spent_today_micro_usd"].is_u64() {
             seen_states.insert("spent_today_micro_usd");
         }
-        if let Some(terminal) = terminal.as_ref().filter(|_| is_printed) {
-            let text = format!(
-                "{} working · {} waiting · {} need",
-                number(&summary, "working"),
-                number(&summary, "waiting"),
-                number(&summary, "needs_you")
-            );
-            terminal.wait_for_text(&text);
-        }
     }
     assert!(
         boards.taken.iter().all(|taken| *taken > 0),
@@ -501,9 +710,7 @@ fn w2_every_view_shows_the_same_counts_on_random_boards() {
         boards.taken
     );
     assert_eq!(seen_states.len(), 11, "{seen_states:?} with seed {seed}");
-    if let Some(terminal) = &terminal {
-        terminal.press_key("q");
-    }
+    boards.screens.finish();
 }
 
 const TEAM_FILE: &str = r#"
