@@ -44,7 +44,7 @@ check_system() {
   [ "$(uname -s)" = Linux ] ||
     fail "Regatta runs on Linux, and this is $(uname -s)" "use a Linux virtual machine or container: docs/platforms.md"
   [ "$(uname -m)" = x86_64 ] ||
-    fail "this release is for x86_64, and this machine is $(uname -m)" "build it from source: cargo install --path crates/regatta"
+    fail "this release is for x86_64, and this machine is $(uname -m)" "build it from source: cargo install --locked --path crates/regatta"
   glibc=$(getconf GNU_LIBC_VERSION 2>/dev/null | sed -n 's/^glibc //p')
   [ -n "$glibc" ] ||
     fail "this release needs glibc, and this system has another C library" "use a container with Debian: docs/platforms.md"
