@@ -44,7 +44,7 @@ check_system() {
   [ "$(uname -s)" = Linux ] ||
     fail "Regatta runs on Linux, and this is $(uname -s)" "use a Linux virtual machine or container: docs/platforms.md"
   [ "$(uname -m)" = x86_64 ] ||
-    fail "this release is for x86_64, and this machine is $(uname -m)" "build it from source: cargo install --path crates/regatta"
+    fail "this release is for x86_64, and this machine is $(uname -m)" "build it from source: cargo install --locked --path crates/regatta"
   # Linux 5.6 is the first with all system calls that the program uses.
   kernel=$(uname -r | sed -n 's/^\([0-9][0-9]*\.[0-9][0-9]*\).*/\1/p')
   if [ -n "$kernel" ] && [ "$(printf '5.6\n%s\n' "$kernel" | sort -V | head -n 1)" != 5.6 ]; then

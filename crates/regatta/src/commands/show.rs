@@ -13,7 +13,7 @@ use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 use crate::commands::task::task_rows;
 use crate::commands::why::format_short_duration;
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandError, CommandResult, command_error, Output, first_line, format_age, format_table, sanitize};
+use crate::output::{CommandResult, Output, first_line, format_age, format_table, sanitize};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples =
