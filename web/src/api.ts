@@ -371,7 +371,7 @@ export interface AuditQuery {
   about?: string | null;
   after?: number | null;
   by?: string | null;
-  limit?: number;
+  limit?: number | null;
   verb?: string | null;
 }
 
@@ -1039,11 +1039,13 @@ export interface FleetSummary {
   landing: number;
   missions: MissionSummary[];
   needs_you: number;
+  project?: ProjectName;
   review: number;
   revision: number;
   running: number;
   slots: number;
   spent_today_micro_usd?: number;
+  spent_today_tokens: number;
   waiting: number;
   working: number;
 }
@@ -1233,7 +1235,7 @@ export interface HookIdInput {
 export interface HookLog {
   before?: FiringId | null;
   hook?: HookId | null;
-  limit?: number;
+  limit?: number | null;
 }
 
 export interface HookPause {
@@ -1364,7 +1366,7 @@ export interface InboxItemView {
   escalated: boolean;
   group: string;
   id: string;
-  kind: string;
+  kind: InboxKind;
   project?: ProjectName;
   since_wall: number;
   snoozed_until_wall?: number;
@@ -1373,6 +1375,9 @@ export interface InboxItemView {
   ways?: InboxChoice[];
   why: string;
 }
+
+/** The kind of help that an inbox item needs from a person. */
+export type InboxKind = 'permission' | 'question' | 'review' | 'task' | 'landing' | 'failed' | 'stuck' | 'budget' | 'credential' | 'setup' | 'request';
 
 /** Hides an inbox item for `ms` milliseconds. */
 export interface InboxSnooze {
@@ -1387,7 +1392,7 @@ export interface InboxView {
   choices: string[];
   escalated: boolean;
   id: string;
-  kind: string;
+  kind: InboxKind;
   project?: ProjectName;
   since_wall: number;
   snoozed_until_wall?: number;
@@ -1740,6 +1745,7 @@ export interface MemberSummary {
   provider: string;
   said: string;
   state?: MemberState;
+  word: string;
 }
 
 /** A message that was posted in a channel. */
@@ -1929,7 +1935,7 @@ export interface MsgHistory {
   channel?: ChannelName | null;
   from?: string | null;
   label?: Label | null;
-  limit?: number;
+  limit?: number | null;
   mention?: AgentName | null;
   reply_to?: MessageId | null;
   search?: string | null;
@@ -2199,6 +2205,9 @@ export interface ProfileInput {
   title?: string;
   write?: string[];
 }
+
+/** The activity of an attempt's program. */
+export type ProgramActivity = 'stopping' | 'checking' | 'awaits_permission' | 'awaits_answer' | 'taken_over' | 'held' | 'starting' | 'ending' | 'idle' | 'hung' | 'in_turn';
 
 /** Facts about a member's installed program that were found before it was started. */
 export interface ProgramFacts {
@@ -2644,6 +2653,7 @@ export type RunnerState = 'up' | 'draining' | 'offline' | 'lost';
 /** A runner: a process on another machine that executes attempts for this daemon. */
 export interface RunnerView {
   agents: AgentName[];
+  at: DisplayState;
   labels: string[];
   max_tasks: number;
   name: RunnerName;
@@ -2652,6 +2662,7 @@ export interface RunnerView {
   since_wall: number;
   state: RunnerState;
   version: string;
+  word: string;
 }
 
 /** The way in which Regatta starts an agent's program and talks to it. */
@@ -2976,6 +2987,7 @@ export interface TaskList {
 /** A task with all details, for the task's own page. */
 export interface TaskPage {
   actions: PageAction[];
+  activity?: ProgramActivity;
   agent?: AgentName;
   alias?: string;
   asks?: ApprovalId;
@@ -3102,6 +3114,7 @@ export interface TaskTimeline {
 
 /** A task with its status in one word and the reasons why it waits. */
 export interface TaskView {
+  activity?: ProgramActivity;
   agent?: AgentName;
   alias?: string;
   asks?: ApprovalId;

@@ -16,6 +16,15 @@ export const STATES: Record<DisplayState, { glyph: string; word: string; rank: n
   landed: { glyph: '✓', word: 'landed', rank: 9 },
 };
 
+/** The states of a task, in the order of a board's columns. */
+export const TASK_STATES: DisplayState[] = ['backlog', 'waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
+
+/** The states of an agent with work, in the order in which charts stack them. */
+export const BUSY_AGENT_STATES: DisplayState[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
+
+/** The states of an agent without work. */
+export const FREE_AGENT_STATES: DisplayState[] = ['idle', 'offline'];
+
 /** How each activity of a team's member is shown. */
 export const MEMBER_ACTIVITIES: Record<MemberActivity, { at: DisplayState; word: string }> = {
   absent: { at: 'offline', word: 'absent' },
@@ -30,13 +39,13 @@ export const MEMBER_ACTIVITIES: Record<MemberActivity, { at: DisplayState; word:
 
 /** How the state of a member in a launch of its team is shown. */
 export const MEMBER_STATES: Record<MemberState, { at: DisplayState; word: string }> = {
-  queued: { at: 'waiting', word: 'queued' },
+  queued: { at: 'waiting', word: 'waiting to start' },
   starting: { at: 'working', word: 'starting' },
-  pending_bootstrap: { at: 'working', word: 'pending bootstrap' },
-  pending_permission: { at: 'needs', word: 'pending permission' },
+  pending_bootstrap: { at: 'working', word: 'joining' },
+  pending_permission: { at: 'needs', word: 'needs you' },
   alive: { at: 'landed', word: 'alive' },
-  failed_to_start: { at: 'failed', word: 'failed to start' },
-  skipped: { at: 'offline', word: 'skipped' },
-  degraded: { at: 'failed', word: 'degraded' },
+  failed_to_start: { at: 'failed', word: 'did not start' },
+  skipped: { at: 'offline', word: 'left out' },
+  degraded: { at: 'failed', word: 'down' },
   stopped: { at: 'offline', word: 'stopped' },
 };
