@@ -1014,7 +1014,7 @@ const FILES_THAT_MAY_SPAWN: [&str; 16] = [
     "crates/regatta-agents/src/sandbox/probe.rs",
     "crates/regatta-agents/src/secrets.rs",
     "crates/regatta-agents/src/program_discovery.rs",
-    "crates/regatta-agents/src/gc_pool.rs",
+    "crates/regatta-agents/src/gc_program_worker.rs",
     "crates/regatta/src/client.rs",
     "crates/regatta/src/pager.rs",
     "crates/regatta/src/commands/diff.rs",

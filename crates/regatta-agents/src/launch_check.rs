@@ -10,9 +10,9 @@ use regatta_engine::ports::agents::{AgentError, AgentSpec, LaunchProblem, Resolv
 use crate::errors;
 use crate::model_list;
 use crate::presets::{self, DriverKind, ModelSource, PRESETS, Preset};
+use crate::profile_credentials;
 use crate::program_discovery::{self, MachineFacts, SignIn};
 use crate::secrets;
-use crate::sign_in;
 
 /// The provider's name for the scripted agent (the built-in agent that follows a list of steps).
 /// The program of this agent is Regatta itself.
@@ -62,7 +62,7 @@ pub fn resolve_agent(spec: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent 
         (None, SignIn::None) => None,
     };
     let mut lendable = Profile::default();
-    sign_in::add_sign_in(&mut lendable, preset, machine);
+    profile_credentials::add_sign_in(&mut lendable, preset, machine);
     let missing = preset
         .required_program
         .filter(|program| program_discovery::program_on_path(program, &machine.path).is_none());

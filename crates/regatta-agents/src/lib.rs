@@ -25,7 +25,7 @@
 //! of journals from other machines, and remove old data; [`leftovers`] finds processes and
 //! directories whose owner is gone. [`presets`] lists the programs known by name and
 //! [`program_discovery`] finds them on this machine. [`scripted`] is the built-in agent that
-//! follows a script. [`gc_pool`] drives one worker of a pool that a foreign program named gc
+//! follows a script. [`gc_program_worker`] drives one worker of a pool that a foreign program named gc
 //! manages.
 //!
 //! This crate has no async code, no signal handlers and no `pre_exec`. No code here sends a signal
@@ -41,7 +41,7 @@ pub mod egress;
 mod environment;
 mod errors;
 mod free_memory;
-pub mod gc_pool;
+pub mod gc_program_worker;
 mod journal;
 mod journal_copy;
 pub mod launch_check;
@@ -51,6 +51,7 @@ mod named_secrets;
 pub mod presets;
 mod process;
 mod process_tree;
+pub mod profile_credentials;
 pub mod program_discovery;
 mod program_launch;
 mod reaper;
@@ -69,8 +70,7 @@ mod secret_patterns;
 pub mod secrets;
 mod session_loop;
 pub mod shim;
-mod shim_protocol;
-pub mod sign_in; // the sign-in methods of a known program
+mod shim_protocol; // the sign-in methods of a known program
 
 pub use adapter::AgentsAdapter;
 pub use retention::PrunedJournals;

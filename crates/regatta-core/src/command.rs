@@ -7,10 +7,10 @@
 //! [`task`].
 
 mod actor; // the actor behind a command
+mod command_handlers; // calls the function that handles a command
 mod plan; // a mission with all its tasks at once
 mod report; // what Regatta reports to itself
-mod run; // calls the function that handles a command
-mod run_report; // calls the function that handles a report
+mod report_handlers; // calls the function that handles a report
 mod tick; // timers that expired
 
 use serde::{Deserialize, Serialize};
@@ -489,9 +489,9 @@ fn decide_input(board: &Board, input: BoardInput, now: Now) -> Result<Commit, Re
     let by = input.actor().clone();
     let mut draft = Draft::new(board, now).with_actor(by.clone());
     let outcome = match input {
-        BoardInput::Report(report) => run_report::run(&mut draft, report, now)?,
+        BoardInput::Report(report) => report_handlers::run(&mut draft, report, now)?,
         BoardInput::Request(mut request) => match request.key.take() {
-            None => run::run(&mut draft, request, now)?,
+            None => command_handlers::run(&mut draft, request, now)?,
             Some(key) => {
                 let fingerprint = idempotency::fingerprint(&request)?;
                 // A client that got no answer repeats its request under the same key. The client
@@ -508,7 +508,7 @@ fn decide_input(board: &Board, input: BoardInput, now: Now) -> Result<Commit, Re
                         outcome: answer.outcome.clone(),
                     });
                 }
-                let outcome = run::run(&mut draft, request, now)?;
+                let outcome = command_handlers::run(&mut draft, request, now)?;
                 if draft.has_recorded() {
                     idempotency::store_answer(&mut draft, key, fingerprint, outcome.clone(), now);
                 }

@@ -58,9 +58,9 @@ pub mod approval; // permission requests and questions for a person
 pub mod attempt; // one run of one agent on one task
 pub mod attempt_scope; // the rights of an attempt's access token
 pub mod budget; // limits on spending, and the amount spent
+pub mod check_output; // the reason of a failed check, found in its output
 pub mod collision_forecast; // forecast of collisions between running work
 pub mod display; // the states and counts that people see
-pub mod failure; // the reason of a failed check, found in its output
 pub mod graph; // blockers, cycles, waves, and their drawing
 pub mod inbox; // the list of things that need a person, and its snoozes
 pub mod intervention; // prompts, pauses, resumes and retries by a person

@@ -11,8 +11,8 @@
 
 mod collisions;
 mod commits;
+mod fixup_workspaces;
 mod repos;
-mod storage;
 mod trunk;
 mod trunk_commits;
 mod workspaces;
@@ -38,8 +38,8 @@ use regatta_engine::ports::git::{
     UpstreamTrunk, Workspace, WorkspaceCollision, WorkspaceGit,
 };
 
+use self::fixup_workspaces::FakeWorkspace;
 use self::repos::{changed_paths, copied_files, merge_trees};
-use self::workspaces::FakeWorkspace;
 use crate::crash_points::EngineLife;
 
 /// All files of a commit or workspace: their contents by path.

@@ -5,7 +5,7 @@
 //! runs the bridges.
 
 use regatta_agents::program_discovery::MachineFacts;
-use regatta_agents::{presets, sign_in};
+use regatta_agents::{presets, profile_credentials};
 use regatta_bridges::config::{self, AgentEntry, BridgeRegistry, DisabledBridge};
 use regatta_core::agent::{Agent, Profile, RegisterAgent, Role, Runtime};
 use regatta_core::bridge_health;
@@ -114,7 +114,7 @@ fn agent_registration(
     let mut profile = existing.map_or_else(Profile::default, |agent| agent.profile.clone());
     profile.preset = preset.map(|preset| preset.name.to_owned());
     if let Some(preset) = sign_in_preset {
-        sign_in::add_sign_in(&mut profile, preset, machine);
+        profile_credentials::add_sign_in(&mut profile, preset, machine);
     }
     if existing.is_some_and(|agent| agent.profile == profile || agent.offline.is_some()) {
         return Ok(None);

@@ -27,10 +27,10 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::daemon::{self, DataDir, ShortPath};
-use crate::message_stream::MessageStream;
 use crate::output::{
     CommandError, Output, command_error, internal_error, own_executable, runtime_error, usage_error,
 };
+use crate::server_sent_events::MessageStream;
 use crate::tls_client;
 
 /// Time for which an unused connection is kept. It is shorter than the time after which the daemon

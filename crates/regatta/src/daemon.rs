@@ -556,7 +556,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
 /// contain it.
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
-    limits.landing_slots = crate::capacity::validation_slots();
+    limits.landing_slots = crate::this_machine::validation_slots();
     if let Some(max_attempts) = max_attempts_of(&settings::resolve_all(Path::new("/"))?)? {
         limits.max_attempts = max_attempts;
     }

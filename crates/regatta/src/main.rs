@@ -9,7 +9,6 @@ mod agent_test_dirs; // records of running `agent test` programs
 mod args; // the global options and the list of commands
 mod bridge_environment; // the sources of the variables of bridges
 mod bridges; // agents in Slack, GitHub, Linear and Telegram
-mod capacity; // the number of simultaneous validations
 mod client; // requests to the daemon
 mod command_line; // parsing, with examples and suggestions
 mod commands; // one file per command
@@ -18,7 +17,6 @@ mod composition; // the only module that names adapters
 mod daemon; // the daemon process
 mod interrupt; // Ctrl-C, pressed once or more often
 mod listen_address; // the addresses on which the daemon listens
-mod message_stream; // server-sent events of the daemon
 mod notifications; // notifications for people
 mod output; // printed output and errors
 mod pager; // showing long output in a pager
@@ -27,9 +25,11 @@ mod project_files; // applying regatta.toml whenever it is saved
 mod run_progress; // following a mission until it ends
 mod runner; // running attempts for a daemon on another machine
 mod schema; // JSON Schemas of inputs and answers
+mod server_sent_events; // server-sent events of the daemon
 mod settings; // settings: flag > environment > regatta.toml > config.toml > default
 #[cfg(test)]
-mod settings_page; // the test that docs/settings.md is complete
+mod settings_page_tests; // the test that docs/settings.md is complete
+mod this_machine; // facts about this machine: kernel, memory, simultaneous validations
 mod tls_client; // TLS to a daemon on another machine
 mod version; // the version, with the commit of a release
 mod watch; // the live view of `regatta watch`

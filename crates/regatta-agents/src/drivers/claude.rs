@@ -22,7 +22,7 @@ use super::common::{
     ConversationProgress, OpenRequests, TextTail, UsageTotal, question_form, unreadable_line_notice,
 };
 use super::error_class::{ProgramFailure, shorten, to_count};
-use super::input::read_input;
+use super::tool_call_object::read_input;
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The number of characters that are kept of a tool's output.

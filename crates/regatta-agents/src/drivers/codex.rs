@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::DriverSetup;
 use super::common::{ConversationProgress, TextTail, UsageTotal, unreadable_line_notice};
 use super::error_class::{ProgramFailure, shorten};
-use super::input::{cut_to_limit, read_input};
+use super::tool_call_object::{cut_to_limit, read_input};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The number of characters that are kept of a tool's output.
@@ -323,7 +323,7 @@ impl Driver for CodexExecDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::harness::{DriverHarness, setup};
+    use crate::drivers::test_harness::{DriverHarness, setup};
     use regatta_core::agent::Runtime;
     use serde_json::json;
 

@@ -109,7 +109,7 @@ impl Driver for CommandDriver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::harness::{DriverHarness, setup};
+    use crate::drivers::test_harness::{DriverHarness, setup};
     use regatta_core::agent::Runtime;
 
     fn command_harness(argv: &[&str]) -> DriverHarness {

@@ -330,7 +330,7 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drivers::harness::setup;
+    use crate::drivers::test_harness::setup;
 
     fn joined_command_line(setup: &DriverSetup) -> String {
         command_line(setup, "Do it.", Path::new("/bin/regatta")).join(" ")

@@ -20,11 +20,11 @@ mod command;
 mod command_line;
 mod common;
 mod error_class;
-mod input;
 pub(crate) mod rpc;
+mod tool_call_object;
 
 #[cfg(test)]
-mod harness;
+mod test_harness;
 
 use std::path::PathBuf;
 
@@ -188,7 +188,7 @@ mod tests {
         let setup = |seed: &str, workspace: &str| DriverSetup {
             workspace: workspace.into(),
             seed: seed.to_owned(),
-            ..harness::setup(Runtime::Scripted)
+            ..test_harness::setup(Runtime::Scripted)
         };
         let id = setup("A1", "/w").session_id();
         assert_eq!(id, setup("A1", "/w").session_id());
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn setup_survives_serialisation() {
-        let mut setup = harness::setup(Runtime::Acp {
+        let mut setup = test_harness::setup(Runtime::Acp {
             argv: vec!["goose".into(), "acp".into()],
         });
         setup.mcp_url = Some("http://127.0.0.1:1/mcp".to_owned());

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::failure;
+use crate::check_output;
 
 /// The outcome of one check (a test, a linter or a built-in rule) of an attempt's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub struct CheckEvidence {
 /// Returns a line about the first failed check in `evidence`, or `None` if all passed.
 pub fn failed_check_reason(evidence: &[CheckEvidence]) -> Option<String> {
     let failed = evidence.iter().find(|check| !check.passed)?;
-    let summary = failure::summary(&failed.output);
+    let summary = check_output::summary(&failed.output);
     Some(if summary.is_empty() {
         failed.outcome.clone()
     } else {

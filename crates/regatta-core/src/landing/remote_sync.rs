@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::agent_texts;
 use crate::attempt::first_few;
 use crate::board::{Board, Draft};
+use crate::check_output;
 use crate::claim::{self, ClaimOwner};
 use crate::command::Actor;
 use crate::event::Event;
-use crate::failure;
 use crate::ids::{AttemptId, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
@@ -294,7 +294,7 @@ pub(super) fn on_sync_conflict(
     let names: Vec<&str> = fixup.paths.iter().map(String::as_str).collect();
     let (problem, kind) = match &fixup.output {
         Some(output) => {
-            let output = failure::summary(output);
+            let output = check_output::summary(output);
             (
                 format!(
                     "work that landed here fails the checks together with the commits of \

@@ -24,7 +24,7 @@ use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task::{Expects, IssueType, Purpose, Task};
-use regatta_core::{agent, failure, project_rules};
+use regatta_core::{agent, check_output, project_rules};
 
 pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
 
@@ -159,9 +159,9 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     }
     let evidence = artifacts::read_evidence(engine, last.id).ok()?;
     let failed = evidence.iter().find(|check| !check.passed)?;
-    let first_error = failure::first_error(&failed.output);
+    let first_error = check_output::first_error(&failed.output);
     let first_error = first_error.map_or(String::new(), |error| format!("First error: {error}\n"));
-    let output = failure::excerpt(failed.output.trim(), 8 * 1024);
+    let output = check_output::excerpt(failed.output.trim(), 8 * 1024);
     Some(format!(
         "{}\n{first_error}```\n{output}\n```",
         failed.outcome

@@ -128,7 +128,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     {id}'s program, so the reason for its end lacks that output: {error}");
                 String::new() // the reason is complete without the output
             });
-            let tail = regatta_core::failure::summary(&tail);
+            let tail = regatta_core::check_output::summary(&tail);
             Some(session_sink::program_exit(
                 verdict,
                 validate_attempt::worker_detail(engine, context),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use regatta_core::agent::SandboxLevel;
 use regatta_core::attempt::{CheckEvidence, failed_check_reason, unrunnable_check_reason};
-use regatta_core::failure;
+use regatta_core::check_output;
 use regatta_core::ids::AttemptId;
 use regatta_core::project::Project;
 use regatta_core::shell_quote::quote;
@@ -91,17 +91,17 @@ pub(crate) struct FailedCheck {
 impl FailedCheck {
     /// Builds a failed check from a description of how the check ended and from the check's output.
     pub(crate) fn from_output(outcome: &str, output: &str) -> FailedCheck {
-        let summary = failure::summary(output);
+        let summary = check_output::summary(output);
         let reason = if summary.is_empty() {
             outcome.to_owned()
         } else {
             format!("{outcome}: {summary}")
         };
         let mut output_text = format!("{outcome}\n");
-        if let Some(first) = failure::first_error(output) {
+        if let Some(first) = check_output::first_error(output) {
             output_text += &format!("First error: {first}\n");
         }
-        output_text += &failure::excerpt(output, MAX_OUTPUT_BYTES);
+        output_text += &check_output::excerpt(output, MAX_OUTPUT_BYTES);
         FailedCheck {
             reason,
             output: output_text.trim_end().to_owned(),
@@ -133,7 +133,7 @@ pub(crate) fn first_failed_check(
 fn missing_command(check: &str, result: &CheckResult) -> Option<String> {
     match result.exit {
         Exit::Code(code) if !result.has_timed_out => {
-            failure::missing_command(check, code, &result.output)
+            check_output::missing_command(check, code, &result.output)
         }
         _ => None,
     }
@@ -347,7 +347,7 @@ fn sandbox_hint(result: &CheckResult) -> String {
 pub(crate) fn describe_result(result: &CheckResult) -> String {
     let (outcome, summary) = (
         describe_end_with_hint(result),
-        failure::summary(&result.output),
+        check_output::summary(&result.output),
     );
     if summary.is_empty() {
         outcome

@@ -7,10 +7,10 @@
 //! [`transcript_html`] render long texts. Every status comes from the views of `regatta-api`.
 
 mod actions; // actions and their shell commands
+mod agent_timelines; // the states of agents over time
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
-mod lanes; // the states of agents over time
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
@@ -40,7 +40,7 @@ type LandedCounts = BTreeMap<String, u32>;
 /// Caches of the web page's data, shared by all browsers.
 #[derive(Default)]
 pub(crate) struct LiveCaches {
-    lanes: lanes::LaneHistory,
+    lanes: agent_timelines::LaneHistory,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
     /// Recently shown ended tasks, with the time of their end.
@@ -69,5 +69,5 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
 /// Records the states of agents for the page's timeline after each change of the board (the
 /// daemon's state in memory), until the daemon ends.
 pub(crate) async fn record_lanes(shared: Arc<ServerState>) {
-    lanes::record_lanes(shared).await;
+    agent_timelines::record_lanes(shared).await;
 }

@@ -6,7 +6,7 @@ mod test;
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_agents::presets::{DriverKind, Preset};
 use regatta_agents::program_discovery::{MachineFacts, SignIn};
-use regatta_agents::{presets, sign_in};
+use regatta_agents::{presets, profile_credentials};
 use regatta_api::input::RuntimeName;
 use regatta_api::view::{AgentProblem, AgentView};
 use regatta_api::{call, input};
@@ -416,7 +416,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
         ..Profile::default()
     };
     if let Some(preset) = preset {
-        sign_in::add_sign_in(&mut profile, preset, &MachineFacts::this_machine());
+        profile_credentials::add_sign_in(&mut profile, preset, &MachineFacts::this_machine());
     }
     let provider = args.provider.or_else(|| {
         preset
@@ -483,7 +483,7 @@ fn sign_in_warning(view: &AgentView) -> String {
     // for a model that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
-        || sign_in::visible_sign_in(&agent.profile, preset, &machine) != SignIn::None
+        || profile_credentials::visible_sign_in(&agent.profile, preset, &machine) != SignIn::None
     {
         return String::new();
     }

@@ -184,7 +184,7 @@ fn check_validation(
 
 /// Returns a problem if the kernel is older than Regatta needs.
 fn check_kernel() -> Option<DoctorCheck> {
-    let release = crate::capacity::kernel_release()?;
+    let release = crate::this_machine::kernel_release()?;
     let (major, minor) = parse_kernel_release(&release)?;
     ((major, minor) < MIN_KERNEL).then(|| {
         check_line(

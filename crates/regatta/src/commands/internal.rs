@@ -68,7 +68,7 @@ pub(crate) fn scripted_agent(args: &ScriptedAgentArgs) -> CommandResult {
 
 /// Runs `regatta gc-worker`, which passes a task to a worker of the external program `gc`.
 pub(crate) fn gc_worker(args: &GcWorkerArgs) -> CommandResult {
-    exit_result(regatta_agents::gc_pool::main(
+    exit_result(regatta_agents::gc_program_worker::main(
         &args.gc,
         &args.alias,
         &mut std::io::stdin(),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Quirks;
 use super::turn::{AcpTurn, merge_tool_call};
 use crate::drivers::common::choose_option;
-use crate::drivers::input::{cut_to_limit, urls_in};
+use crate::drivers::tool_call_object::{cut_to_limit, urls_in};
 
 /// The kind of a request from the program, with the data from which the driver formats the answer.
 #[derive(Clone, Debug, PartialEq)]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::driver::InputAction;
 use crate::drivers::DriverSetup;
-use crate::drivers::harness::{DriverHarness, setup};
+use crate::drivers::test_harness::{DriverHarness, setup};
 
 fn acp_setup(program: &str) -> DriverSetup {
     setup(Runtime::Acp {

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{AcpDriver, AcpSession, SentRequest, parse_stop_reason};
 use crate::drivers::error_class::{ProgramFailure, class_from_text, shorten, to_count};
-use crate::drivers::input::{has_command, push_unique, read_input};
 use crate::drivers::rpc::RpcError;
+use crate::drivers::tool_call_object::{has_command, push_unique, read_input};
 use crate::shim::tool_output::CONTINUES_FIELD;
 
 /// The number of characters that are kept of a tool's output.

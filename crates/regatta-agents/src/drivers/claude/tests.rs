@@ -8,7 +8,7 @@ use regatta_engine::ports::agents::Exit;
 use serde_json::{Value, json};
 
 use crate::driver::InputAction;
-use crate::drivers::harness::{DriverHarness, setup};
+use crate::drivers::test_harness::{DriverHarness, setup};
 
 fn single_line(lines: Vec<Value>) -> Value {
     let [line] = lines.try_into().expect("one line");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::drivers::acp::fill_form;
 use crate::drivers::codex::unwrap_shell;
 use crate::drivers::common::{choose_option, question_form};
-use crate::drivers::input::{cut_to_limit, push_unique};
+use crate::drivers::tool_call_object::{cut_to_limit, push_unique};
 
 /// The kind of a request from the program, with the data from which the driver formats the answer.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::driver::InputAction;
 use crate::drivers::DriverSetup;
-use crate::drivers::harness::{DriverHarness, setup};
+use crate::drivers::test_harness::{DriverHarness, setup};
 
 fn server_setup() -> DriverSetup {
     setup(Runtime::Codex {

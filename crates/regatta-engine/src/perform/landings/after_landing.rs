@@ -177,7 +177,7 @@ pub(super) fn run_command_once(
             format!("`{command}` was stopped by a person."),
         ),
         Ok(result) => {
-            let summary = regatta_core::failure::summary(&result.output);
+            let summary = regatta_core::check_output::summary(&result.output);
             (CommandEnd::Failed, format!("`{command}` failed: {summary}"))
         }
         Err(error) => (CommandEnd::Failed, format!("`{command}`: {error}")),

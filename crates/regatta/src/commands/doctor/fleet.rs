@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
-use regatta_agents::{presets, program_discovery, sign_in};
+use regatta_agents::{presets, profile_credentials, program_discovery};
 use regatta_api::live_view::{CheckLevel, DoctorCheck};
 use regatta_api::view::{AgentView, BridgeView, ProjectView};
 use regatta_api::{call, input};
@@ -322,7 +322,8 @@ fn check_agent_program(agent: &Agent, program: &str) -> DoctorCheck {
         .map(|preset| preset.0);
     let machine = MachineFacts::this_machine();
     let found = preset.map(|preset| program_discovery::discover(preset, &machine));
-    let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
+    let available =
+        |profile, preset| profile_credentials::visible_sign_in(profile, preset, &machine);
     match (&found, is_installed(program)) {
         (_, false) => {
             let fix = preset.map_or_else(

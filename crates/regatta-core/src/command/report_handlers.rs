@@ -1,6 +1,6 @@
 //! Passes each report to the function that handles it.
 
-use super::run::done_outcome;
+use super::command_handlers::done_outcome;
 use super::*;
 
 /// Runs one report on a draft and returns the answer for the caller.
