@@ -12,8 +12,8 @@ mod actions; // the actions on a task
 mod agents; // the state of each agent
 mod landing_text; // sentences about landings in the queue
 mod program; // the activity of an attempt's program
-mod summary; // the counts of a fleet
-mod words; // the words for missions, runners, activities and members
+mod state_labels;
+mod summary; // the counts of a fleet // the labels of missions, runners, activities and members
 
 use serde::{Deserialize, Serialize};
 
@@ -34,13 +34,13 @@ pub use agents::{
 };
 pub use landing_text::{deferral_text, landing_detail};
 pub use program::{ProgramActivity, program_activity, program_activity_text};
+pub use state_labels::{
+    ATTACHING, TaskProgress, activity_display, launch_entry_display, member_entry_display,
+    mission_text, runner_display, task_progress,
+};
 pub use summary::{
     EndedCounts, FleetSummary, MissionSummary, TaskCounts, count_each, count_states, fleet_summary,
     mission_state_counts, spend_text, state_counts,
-};
-pub use words::{
-    ATTACHING, TaskProgress, activity_display, launch_entry_display, member_entry_display,
-    mission_text, runner_display, task_progress,
 };
 
 /// The state of a task, an agent, a team's member, a landing or a conversation as people see it. The variants are

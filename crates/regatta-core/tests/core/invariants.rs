@@ -5,10 +5,10 @@
 //! does not show, such as tokens, ends, and when an attempt last reported.
 
 mod claim_invariants; // which claims exclude each other
+mod display_invariants; // the states and counts that people see
 mod queue_invariants; // the laws of the landing queue
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use regatta_core::attempt::{self, AttemptPhase};
 use regatta_core::board::{Board, ReadyFor};
@@ -16,7 +16,6 @@ use regatta_core::claim::{
     Acquire, Acquired, ClaimEndCause, ClaimMode, ClaimOwner, ClaimWait, MAX_WAIT_MS,
 };
 use regatta_core::command::{BoardInput, Command, CommandOutcome, Commit, Report};
-use regatta_core::display::{self, DisplayState, EndedCounts, ItemDisplay};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
@@ -27,7 +26,7 @@ use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, PollRequest, wait_reasons};
 use regatta_core::start_gates::{StartFacts, TrunkState};
 use regatta_core::task::{Expects, IssueType, Task, TaskStatus};
-use regatta_core::{graph, inbox, lane, launch, mission};
+use regatta_core::{graph, lane, launch, mission};
 
 use claim_invariants::{ClaimParty, blockers, check_exclusion, do_conflict};
 use queue_invariants::{check_landings, check_order};
@@ -342,7 +341,7 @@ impl Invariants {
         check_owners(board);
         check_waits(board, now);
         check_tasks(board, now);
-        check_display(board, now);
+        display_invariants::check_display(board, now);
         crate::inboxes::check_inbox(board, now);
         check_landings(board);
         check_ready(board);
@@ -663,79 +662,6 @@ fn check_waits(board: &Board, now: Now) {
                 open.extend(edges.get(owner).into_iter().flatten());
             }
         }
-    }
-}
-
-/// W2: the counts add up to the tasks, and a task that needs a person is in the inbox.
-fn check_display(board: &Board, now: Now) {
-    let summary = display::fleet_summary(board, None, &EndedCounts::default(), now);
-    let counted = summary.working
-        + summary.waiting
-        + summary.backlog
-        + summary.blocked_on_person
-        + summary.review
-        + summary.landing;
-    let shown = board
-        .tasks
-        .values()
-        .filter(|task| task.session_of().is_none())
-        .count();
-    assert_eq!(counted, shown, "W2: {summary:?}");
-    let ended = EndedCounts::default();
-    let of_projects = board
-        .projects
-        .keys()
-        .map(|project| display::fleet_summary(board, Some(project), &ended, now).running);
-    assert_eq!(
-        of_projects.sum::<usize>(),
-        summary.running,
-        "W2: {summary:?}"
-    );
-    for id in board.missions.keys() {
-        let outlook = schedule::outlook(board, *id);
-        let shown = |state: DisplayState| {
-            let tasks = board
-                .tasks
-                .values()
-                .filter(|task| task.mission == Some(*id));
-            let in_state = |task: &&Arc<Task>| display::task_display(board, task).state == state;
-            tasks.filter(in_state).count()
-        };
-        assert_eq!(
-            (outlook.running, outlook.landing),
-            (shown(DisplayState::Working), shown(DisplayState::Landing)),
-            "W2: {id}: {outlook:?}"
-        );
-    }
-    let items = inbox::open_items(board, now);
-    for task in board
-        .tasks
-        .values()
-        .filter(|task| task.session_of().is_none())
-    {
-        let ItemDisplay { state, label } = display::task_display(board, task);
-        let brief = display::state_text(board, task, now);
-        assert!(
-            brief == label || brief.starts_with(&format!("{label}: ")),
-            "W2: a lead's brief describes {} as {brief:?} and not as {label}",
-            task.id
-        );
-        let needs_person = matches!(state, DisplayState::Needs | DisplayState::Review);
-        let is_in_inbox = items.iter().any(|item| item.task == Some(task.id));
-        assert!(
-            is_in_inbox || !needs_person,
-            "W2: {} is {state:?} and not in the inbox",
-            task.id
-        );
-        let has_reason = board
-            .attempts
-            .values()
-            .any(|attempt| attempt.task == task.id && attempt.stopping.is_none());
-        assert!(
-            has_reason || state != DisplayState::Working,
-            "W2: {} is working without a live attempt",
-            task.id
-        );
     }
 }
 

@@ -6,7 +6,6 @@ use regatta_api::view::{StopAnswer, TaskView};
 use regatta_api::{call, input};
 use regatta_core::ids::MissionId;
 use regatta_core::schedule;
-use regatta_core::task::TaskStatus;
 
 use crate::client::{CallReply, Client};
 use crate::commands::{CommandContext, CommandExamples};
@@ -68,7 +67,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
             format!("{verb} {id}: the hook's command has ended"),
             vec!["regatta hook log".into()],
         ),
-        (Some(id), StopAnswer::Task(stopped)) if stopped.task.status == TaskStatus::Completed => (
+        (Some(id), StopAnswer::Task(stopped)) if stopped.task.status.is_completed() => (
             format!("{verb} the commands that ran after {id} landed"),
             vec![format!("regatta show {id}")],
         ),
