@@ -25,8 +25,8 @@ const LIBRARIES: [&str; 6] = [
 /// The goal is 20 MB. The limit only stops further growth.
 const MAX_BINARY_BYTES: u64 = 27 * 1024 * 1024;
 
-/// The limit for `target/release/regatta`, which people build from a checkout.
-const MAX_RELEASE_BINARY_BYTES: u64 = 30 * 1000 * 1000;
+/// The limit for `target/release/regatta`, which people build from a checkout. The goal is 30 MB.
+const MAX_RELEASE_BINARY_BYTES: u64 = 30 * 1024 * 1024;
 
 /// The parameters of a build: the directories, the tools, and the time of the commit.
 pub(crate) struct Build<'a> {
@@ -228,7 +228,7 @@ mod tests {
         set_size(MAX_RELEASE_BINARY_BYTES + 1);
         let error = check_release_build(dir).expect_err("too large").to_string();
         assert!(
-            error.contains("release/regatta has 30000001 bytes"),
+            error.contains("release/regatta has 31457281 bytes"),
             "{error}"
         );
     }

@@ -90,18 +90,20 @@ impl VerbHandler<'_> {
         };
         let what = match lacking.len() {
             1 => format!(
-                "\"{first}\" has no script, and its agent is the scripted agent, which \
-                 needs a script"
+                "no agent can do this: \"{first}\" has no script, and the only agents are \
+                 scripted agents, which repeat a script"
             ),
             count => {
                 format!(
-                    "{count} tasks have no script, and their agents are scripted agents, which \
-                     need a script; the first of these tasks is \"{first}\""
+                    "no agent can do {count} of the tasks: the only agents are scripted agents, \
+                     which repeat a script, and these tasks have no script; the first is \
+                     \"{first}\""
                 )
             }
         };
-        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", \
-                    text = \"Hello\\n\" } }], or choose another agent: regatta provider";
+        let hint = "install an agent's program (regatta provider), then: regatta agent add NAME \
+                    --preset PRESET; or give each task a script, as in script = [{ write = { \
+                    path = \"notes.md\", text = \"Hello\\n\" } }]";
         Err(Problem::new(422, "no_provider", what, hint))
     }
 }

@@ -164,11 +164,14 @@ struct DemoOutcome {
     needs_you: usize,
 }
 
+/// The start of the name of each demo's directory.
+const DEMO_PREFIX: &str = "regatta-demo-";
+
 /// Runs `regatta demo`.
 pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     let start_time = Instant::now();
     composition::require_supported_git()?;
-    let temp_dir = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
+    let temp_dir = tempfile::Builder::new().prefix(DEMO_PREFIX).tempdir();
     let temp_dir = temp_dir.map_err(|error| {
         command_error(
             "io",
@@ -184,19 +187,23 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
         env!("CARGO_PKG_VERSION"),
         plural::count(args.size, "scripted agent")
     ));
-    if app.can_ask_now() && !args.serve {
-        app.output.print_note(
-            "it takes some ten seconds, and twice it waits until you answer a question",
-        );
+    if !args.serve {
+        app.output.print_note(if app.can_ask_now() {
+            "it takes a few seconds, and twice it waits until you answer a question"
+        } else {
+            "it takes a few seconds; without a terminal it chooses 1 for each question"
+        });
     }
     app.output.print_note(&format!(
         "repo  {}   (a small shell project with tests)",
         repo.display()
     ));
     let client = start_separate_daemon(&data_dir)?;
-    let sign_in: CallReply<SignInView> = client.call(call::Open(input::EmptyInput {}))?;
-    app.output
-        .print_note(&format!("web   {}   (works once)", sign_in.data.url));
+    if args.serve {
+        let sign_in: CallReply<SignInView> = client.call(call::Open(input::EmptyInput {}))?;
+        app.output
+            .print_note(&format!("web   {}   (works once)", sign_in.data.url));
+    }
     let outcome = run_mission(app, args, &client, &repo, start_time);
     let keeps_files = args.keep || args.serve;
     let stop_result = if args.serve {
@@ -608,21 +615,26 @@ fn print_report(
         "export REGATTA_DATA_DIR={} && cd {}",
         demo_outcome.data_dir, demo_outcome.repo
     );
-    let mut next = Vec::new();
-    if args.serve {
-        next.push(shell.clone());
+    // The text for people has these commands in lines of their own.
+    let next: Vec<String> = if args.serve && app.output.is_json {
         let decisions = report.pending.iter().map(PendingDecision::command);
         let commands = ["regatta open", "regatta status", "regatta down"].map(str::to_owned);
-        next.extend(
-            decisions
-                .chain(commands)
-                .map(|line| with_own_program(&line)),
-        );
-    }
+        let all = decisions.chain(commands);
+        std::iter::once(shell.clone())
+            .chain(all.map(|line| with_own_program(&line)))
+            .collect()
+    } else {
+        Vec::new()
+    };
     app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
+        let so_far = if report.pending.is_empty() {
+            "done  "
+        } else {
+            "so far"
+        };
         text += &format!(
-            "done   {} of {} landed in {:.1} s by {} · $0.00 (scripted)\n",
+            "{so_far} {} of {} landed in {:.1} s by {} · $0.00 (scripted)\n",
             demo_outcome.landed,
             demo_outcome.tasks,
             demo_outcome.seconds,
@@ -653,17 +665,37 @@ fn print_report(
                 report.sign_in_url.as_deref().unwrap_or("regatta open")
             );
             text += &format!(
-                "shell  {shell}\n       {} · {}\n",
+                "shell  {shell}\n       {}   shows what waits for you next\n\
+                 end    {} && rm -r {}\n",
                 with_own_program("regatta status"),
-                with_own_program("regatta down")
+                with_own_program("regatta down"),
+                quote(&demo_directory(&demo_outcome.data_dir))
             );
         }
         text + &format!(
-            "yours  cd your-repo && {} && {}   shows the agents that you can add\n",
+            "yours  {}cd your-repo && {} && {}   shows the agents that you can add\n",
+            if args.serve {
+                "unset REGATTA_DATA_DIR; "
+            } else {
+                ""
+            },
             with_own_program("regatta init"),
             with_own_program("regatta provider")
         )
     })
+}
+
+/// Returns the directory of a demo, which contains its data directory and its repository.
+fn demo_directory(data_dir: &str) -> String {
+    Path::new(data_dir)
+        .parent()
+        .map_or_else(|| data_dir.to_owned(), |top| top.display().to_string())
+}
+
+/// Returns whether a data directory is the one of a demo that was kept with `--serve` or `--keep`.
+pub(super) fn is_data_of_a_demo(data_dir: &Path) -> bool {
+    let top = data_dir.parent().and_then(Path::file_name);
+    top.is_some_and(|name| name.to_string_lossy().starts_with(DEMO_PREFIX))
 }
 
 /// Returns a `regatta` command as it works in this shell. If the shell finds no program `regatta`, as

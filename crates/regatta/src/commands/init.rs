@@ -15,6 +15,7 @@ use regatta_core::schedule::{WaitKind, WaitReason};
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
+use crate::commands::demo::is_data_of_a_demo;
 use crate::commands::{CommandContext, CommandExamples};
 use crate::commands::{shell_files, starter_agents};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
@@ -147,6 +148,8 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         vec!["regatta init --validate 'make test'".into()]
     } else if has_agents {
         vec!["regatta run \"WHAT TO DO\"".into()]
+    } else if wrote.is_some() && proposal.commands.is_empty() {
+        vec!["git add regatta.toml && git commit -m 'Use Regatta'".into()]
     } else if proposal.commands.is_empty() {
         vec!["regatta provider".into()]
     } else {
@@ -225,6 +228,18 @@ fn tasks_at_a_gate(client: &Client) -> Result<BTreeSet<TaskId>, CommandError> {
 fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
     composition::require_supported_git()?;
     let here = app.working_dir()?;
+    let data_dir = app.data_dir()?;
+    if is_data_of_a_demo(&data_dir) {
+        return Err(command_error(
+            "demo_data",
+            format!(
+                "this shell still uses the data of a demo, {}, and a project there is lost with \
+                 the demo",
+                data_dir.display()
+            ),
+            "unset REGATTA_DATA_DIR",
+        ));
+    }
     // In a linked worktree (`git worktree add`), make the main repository the project, and not the
     // worktree.
     let here = match crate::commands::main_worktree(&here) {
@@ -237,7 +252,7 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
         }
         None => here,
     };
-    let facts = composition::git_adapter(&app.data_dir()?)
+    let facts = composition::git_adapter(&data_dir)
         .inspect(&here)
         .map_err(|error| command_error(error.code, error.message, error.hint))?;
     if facts.is_unborn && args.trunk.is_none() {

@@ -40,15 +40,15 @@ pub(crate) fn provider(app: &CommandContext) -> CommandResult {
     let ready = found
         .iter()
         .find(|found_program| found_program.program.is_some());
-    let next = [ready.map_or_else(
-        || "regatta demo".to_owned(),
-        |found_program| {
+    let next: Vec<String> = ready
+        .map(|found_program| {
             format!(
                 "regatta agent add {0} --preset {0}",
                 found_program.preset.name
             )
-        },
-    )];
+        })
+        .into_iter()
+        .collect();
     app.output.print_answer("provider", &data, &next, |_| {
         draw_providers(&data, crate::output::window_width())
     })
@@ -109,6 +109,7 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
             let fix = line.fix.as_deref().map(sanitize).unwrap_or_default();
             text += &format!("  {:<width$}  {fix}\n", line.preset);
         }
+        text += "install one of them and sign in, then: regatta agent add NAME --preset PRESET\n";
     }
     text
 }

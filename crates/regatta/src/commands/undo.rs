@@ -58,7 +58,7 @@ fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
         .collect();
     let next = landed.first().map_or_else(
         || "regatta status".to_owned(),
-        |landing| format!("regatta undo {}", landing.task),
+        |landing| format!("regatta diff {}", landing.task),
     );
     app.output.print_answer("undo.list", &landed, &[next], |_| {
         if landed.is_empty() {
@@ -77,5 +77,6 @@ fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
             ]
         };
         format_table(&landed.iter().map(row).collect::<Vec<_>>())
+            + "to revert one of them: regatta undo TASK\n"
     })
 }

@@ -204,6 +204,15 @@ fn a_served_demo_prints_a_command_that_answers_its_question() {
     let answered = crate::world::run_command(shell, None);
     assert_eq!(answered.exit_code, 0, "{command}: {answered:?}");
     assert_eq!(world.run_json(&["inbox"]), serde_json::json!([]));
+    // A project of a person must not get into the store of the demo, which is deleted.
+    let refused = world.run_refused(&["init"], 1);
+    assert_eq!(refused["hint"], "unset REGATTA_DATA_DIR", "{refused}");
+    let end = output.stdout.lines().find(|line| line.starts_with("end "));
+    let top = Path::new(data_dir).parent().unwrap().to_str().unwrap();
+    assert!(
+        end.unwrap().ends_with(&format!("down && rm -r {top}")),
+        "{output:?}"
+    );
     world.run_json(&["down"]);
     assert_eq!(world.processes(), [] as [u32; 0], "P3");
 }

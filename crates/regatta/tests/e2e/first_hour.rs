@@ -148,7 +148,8 @@ fn a_scripted_run_without_scripts_is_refused_with_a_script_that_lands() {
     );
     assert!(
         output.stderr.starts_with(
-            "error: \"Add a limiter\" has no script, but its agent is a scripted agent\n"
+            "error: no agent can do this: \"Add a limiter\" has no script, and the only agents are \
+             scripted agents"
         ),
         "{}",
         output.stderr

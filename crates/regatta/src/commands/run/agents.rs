@@ -156,11 +156,14 @@ pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork)
     };
     let subject = first_line(&first.task.subject);
     let what = match lacking.len() {
-        1 => format!("\"{subject}\" has no script, but its agent is a scripted agent"),
+        1 => format!(
+            "no agent can do this: \"{subject}\" has no script, and the only agents are scripted \
+            agents, which repeat a script"
+        ),
         many => {
             format!(
-                "{many} tasks have no script, but their agents are scripted agents; the first \
-                is \"{subject}\""
+                "no agent can do this: {many} tasks have no script, and the only agents are \
+                scripted agents, which repeat a script; the first task is \"{subject}\""
             )
         }
     };
@@ -174,9 +177,9 @@ pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork)
     let file = file.as_deref().unwrap_or("notes.md");
     let script = format!("script = [{{ write = {{ path = \"{file}\", text = \"Hello\\n\" }} }}]");
     let hint = format!(
-        "to rehearse, give each task a script, as in {script}\n\
-         or let an agent do it: regatta provider shows what is installed\n\
-         or watch a rehearsal that is complete: regatta demo"
+        "install an agent's program (regatta provider lists them), then: regatta agent add NAME \
+         --preset PRESET\n\
+         or, to rehearse, give each task a script, as in {script}"
     );
     Err(command_error("no_provider", what, hint))
 }
