@@ -673,6 +673,24 @@ fn a_scripted_agent_is_not_parked_for_a_task_without_a_script() {
     world.run_ok(&["run", &plan, "--agents", "bot", "--wait"]);
 }
 
+/// The scripted agent of a rehearsal takes no part in a run that other agents can do.
+#[test]
+fn a_run_without_named_agents_leaves_out_the_agent_of_a_rehearsal() {
+    let world = World::with_project();
+    let rehearsal = world.write_plan(
+        "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \
+         \"x\" } }]\n",
+    );
+    world.run_ok(&["run", &rehearsal, "--agents", "scripted", "--wait"]);
+    let worker = ["--runtime", "command", "--command", "sh -c 'echo y > y'"];
+    world.run_ok(&[&["agent", "add", "writer"], &worker[..]].concat());
+    let plan = world.write_plan("[[task]]\nsubject = \"y\"\nfiles = [\"y\"]\n");
+    let output = world.run(&["run", &plan, "--wait"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    assert!(output.stderr.contains("· agents writer\n"), "{output:?}");
+    assert_eq!(world.read_file("y"), "y\n");
+}
+
 /// `--wait` ends with exit code 3 when every agent is parked until a person acts.
 #[test]
 fn a_wait_ends_when_every_agent_needs_a_person() {

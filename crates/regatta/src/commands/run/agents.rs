@@ -20,7 +20,8 @@ use crate::{output, settings};
 const LAUNCH_TIMEOUT_MS: u64 = 120_000;
 
 /// Returns the agents of a run: the team's workers, the agents that the options name, the agents in
-/// the settings, or all agents that Regatta starts. Registers the agent `scripted` if the options
+/// the settings, or all agents that Regatta starts. In the last case scripted agents take part only
+/// if there are no others, because they are left over from a rehearsal. Registers the agent `scripted` if the options
 /// name it and it does not exist.
 pub(crate) fn choose_agents(
     client: &Client,
@@ -49,10 +50,16 @@ pub(crate) fn choose_agents(
         }
     }
     if names.is_empty() {
-        names = known
+        let started: Vec<&AgentView> = known
             .data
             .iter()
             .filter(|agent| !matches!(agent.agent.runtime, Runtime::Outside))
+            .collect();
+        let is_scripted = |agent: &&AgentView| matches!(agent.agent.runtime, Runtime::Scripted);
+        let only_scripted = started.iter().all(is_scripted);
+        names = started
+            .into_iter()
+            .filter(|agent| only_scripted || !is_scripted(agent))
             .map(|agent| agent.agent.name.clone())
             .collect();
     }
