@@ -7,7 +7,7 @@
 //! continue later, and no new attempt starts.
 //!
 //! Not here: sums of cost by provider, mission, agent or model, and forecasts (see
-//! [`cost`](crate::cost)).
+//! `regatta_api::cost_tables`).
 
 use std::fmt;
 

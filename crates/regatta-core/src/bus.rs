@@ -2,7 +2,7 @@
 //! agent has read each channel. All channels together are called the bus.
 //!
 //! The board knows only the number of the last message; the store keeps the messages and searches
-//! them. Not here: the meaning of commands in messages (see [`router`](crate::router)).
+//! them. Not here: the meaning of commands in messages (see [`message_router`](crate::message_router)).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! The facts about an attempt's finished work that decide the verdict on it, and the findings that
 //! they give for people.
 //!
-//! The engine gathers these facts, one after the other, as [`next_check`](super::next_check) asks
+//! The engine gathers these facts, one after the other, as [`next_check`](super::next_check()) asks
 //! for them.
 
 use crate::ids::{AttemptId, CommitId};

@@ -1,6 +1,6 @@
 //! The landing queue: admits finished work, puts it in order, and takes work out again.
 //!
-//! Not here: the start of trial merges, see [`trial_start`](super::trial_start).
+//! Not here: the start of trial merges, see `trial_start`.
 
 use crate::approval::{self, QuestionGate};
 use crate::attempt::Attempt;

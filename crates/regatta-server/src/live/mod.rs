@@ -2,7 +2,7 @@
 //! topic is a set of entities (units of data that are sent as a whole), which are built from the
 //! daemon's state in memory and from the store.
 //!
-//! [`stream`] sends the changes of the topics that a browser watches. [`lanes`] records the states
+//! [`stream`] sends the changes of the topics that a browser watches. [`agent_timelines`] records the states
 //! of agents over time. [`sanitize`] removes dangerous markup from agents' text. [`diff`] and
 //! [`transcript_html`] render long texts. Every status comes from the views of `regatta-api`.
 
