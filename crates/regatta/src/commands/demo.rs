@@ -615,8 +615,7 @@ fn print_report(
         "export REGATTA_DATA_DIR={} && cd {}",
         demo_outcome.data_dir, demo_outcome.repo
     );
-    // The text for people has these commands in lines of their own.
-    let next: Vec<String> = if args.serve && app.output.is_json {
+    let next: Vec<String> = if args.serve {
         let decisions = report.pending.iter().map(PendingDecision::command);
         let commands = ["regatta open", "regatta status", "regatta down"].map(str::to_owned);
         let all = decisions.chain(commands);
@@ -628,13 +627,8 @@ fn print_report(
     };
     app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
-        let so_far = if report.pending.is_empty() {
-            "done  "
-        } else {
-            "so far"
-        };
         text += &format!(
-            "{so_far} {} of {} landed in {:.1} s by {} · $0.00 (scripted)\n",
+            "done   {} of {} landed in {:.1} s by {} · $0.00 (scripted)\n",
             demo_outcome.landed,
             demo_outcome.tasks,
             demo_outcome.seconds,
