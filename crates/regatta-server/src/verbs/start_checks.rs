@@ -90,14 +90,13 @@ impl VerbHandler<'_> {
         };
         let what = match lacking.len() {
             1 => format!(
-                "no agent can do this: \"{first}\" has no script, and the only agents are \
+                "no agent can do this: \"{first}\" has no script, and its agents are \
                  scripted agents, which repeat a script"
             ),
             count => {
                 format!(
-                    "no agent can do {count} of the tasks: the only agents are scripted agents, \
-                     which repeat a script, and these tasks have no script; the first is \
-                     \"{first}\""
+                    "no agent can do this: {count} tasks have no script, and their agents are \
+                     scripted agents, which repeat a script; the first task is \"{first}\""
                 )
             }
         };

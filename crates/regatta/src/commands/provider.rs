@@ -109,7 +109,10 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
             let fix = line.fix.as_deref().map(sanitize).unwrap_or_default();
             text += &format!("  {:<width$}  {fix}\n", line.preset);
         }
-        text += "install one of them and sign in, then: regatta agent add NAME --preset PRESET\n";
+        if installed.is_empty() {
+            text +=
+                "install one of them and sign in, then: regatta agent add NAME --preset PRESET\n";
+        }
     }
     text
 }

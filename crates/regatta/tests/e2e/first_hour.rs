@@ -148,7 +148,7 @@ fn a_scripted_run_without_scripts_is_refused_with_a_script_that_lands() {
     );
     assert!(
         output.stderr.starts_with(
-            "error: no agent can do this: \"Add a limiter\" has no script, and the only agents are \
+            "error: no agent can do this: \"Add a limiter\" has no script, and its agents are \
              scripted agents"
         ),
         "{}",

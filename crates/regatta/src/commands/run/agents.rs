@@ -21,8 +21,8 @@ const LAUNCH_TIMEOUT_MS: u64 = 120_000;
 
 /// Returns the agents of a run: the team's workers, the agents that the options name, the agents in
 /// the settings, or all agents that Regatta starts. In the last case scripted agents take part only
-/// if there are no others, because they are left over from a rehearsal. Registers the agent `scripted` if the options
-/// name it and it does not exist.
+/// if there are no others, because they are left over from a rehearsal. Registers the agent
+/// `scripted` if the options name it and it does not exist.
 pub(crate) fn choose_agents(
     client: &Client,
     args: &RunArgs,
@@ -164,12 +164,12 @@ pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork)
     let subject = first_line(&first.task.subject);
     let what = match lacking.len() {
         1 => format!(
-            "no agent can do this: \"{subject}\" has no script, and the only agents are scripted \
-            agents, which repeat a script"
+            "no agent can do this: \"{subject}\" has no script, and its agents are scripted agents, \
+            which repeat a script"
         ),
         many => {
             format!(
-                "no agent can do this: {many} tasks have no script, and the only agents are \
+                "no agent can do this: {many} tasks have no script, and their agents are \
                 scripted agents, which repeat a script; the first task is \"{subject}\""
             )
         }
