@@ -27,7 +27,7 @@ const UNBUILT_INDEX: &str = include_str!("unbuilt.html");
 
 /// The addresses of the web page's parts. The server returns the same file for all of them, and the
 /// script in that file shows the part for the address.
-const PAGE_PATHS: [&str; 12] = [
+const PAGE_PATHS: [&str; 13] = [
     "/",
     "/tasks",
     "/queue",
@@ -40,9 +40,10 @@ const PAGE_PATHS: [&str; 12] = [
     "/setup",
     "/inbox",
     "/replay",
+    "/design",
 ];
 /// The beginnings of the addresses of pages that show one thing, such as `/t/T7` for a task.
-const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
+const PAGE_PREFIXES: [&str; 4] = ["/t/", "/m/", "/plan/", "/agents/"];
 
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
