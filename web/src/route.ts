@@ -1,6 +1,7 @@
 // The page's address. All state of a view that should survive a reload or be shared is in it.
 
 import { signal } from '@preact/signals';
+import { rememberFocus, restoreFocus } from './focus-restore';
 
 export interface Route {
   path: string;
@@ -13,13 +14,30 @@ function currentRoute(): Route {
 
 export const route = signal<Route>(currentRoute());
 
-addEventListener('popstate', () => {
+/** The name of the current entry of the history, under which its focus is remembered. */
+let entry = entryOf(history.state);
+
+function entryOf(state: unknown): string {
+  return (state as { entry?: string } | null)?.entry ?? 'first';
+}
+
+/** Adds an entry to the history, and remembers the focus of the entry before it. */
+function addEntry(target: string): void {
+  rememberFocus(entry);
+  entry = crypto.randomUUID();
+  history.pushState({ entry }, '', target);
+}
+
+addEventListener('popstate', (event) => {
+  rememberFocus(entry);
+  entry = entryOf(event.state);
   route.value = currentRoute();
+  restoreFocus(entry);
 });
 
 export function navigate(target: string): void {
   if (target === location.pathname + location.search) return;
-  history.pushState(null, '', target);
+  addEntry(target);
   route.value = currentRoute();
   scrollTo(0, 0);
 }
@@ -32,8 +50,8 @@ export function setQueryParam(name: string, value: string | null, addHistoryEntr
   else query.set(name, value);
   const text = query.toString();
   const target = location.pathname + (text ? `?${text}` : '');
-  if (addHistoryEntry) history.pushState(null, '', target);
-  else history.replaceState(null, '', target);
+  if (addHistoryEntry) addEntry(target);
+  else history.replaceState(history.state, '', target);
   route.value = currentRoute();
 }
 
@@ -47,5 +65,7 @@ export function followLink(event: MouseEvent): void {
   const link = (event.target as Element | null)?.closest?.('a[href^="/"]');
   if (!link || link.hasAttribute('target')) return;
   event.preventDefault();
+  // Safari does not focus a link that is clicked, so that Back would not find it.
+  if (!link.contains(document.activeElement)) (link as HTMLElement).focus?.({ preventScroll: true });
   navigate(link.getAttribute('href') ?? '/');
 }

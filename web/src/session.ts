@@ -48,7 +48,7 @@ function storeKey(value: string): void {
 export async function exchangeCode(address: Location = location): Promise<Problem | null> {
   const code = address.hash.slice(1);
   if (!/^[a-z2-9]{16}$/.test(code)) return null;
-  history.replaceState(null, '', address.pathname + address.search);
+  history.replaceState(history.state, '', address.pathname + address.search);
   const response = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
   const body = await response.json().catch(() => ({}));
   if (!response.ok) return toProblem(response.status, body);
