@@ -6,5 +6,5 @@ export interface Action extends PageAction {
   /** Called with the result after the call succeeded. */
   after?: (result: unknown) => void;
   /** The same action for the other items of a group. */
-  also?: Action[];
+  also?: Action[] | undefined;
 }

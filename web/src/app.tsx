@@ -9,6 +9,7 @@ import { PAGES, overlay, togglePause } from './keys';
 import { lazy } from './lazy';
 import { connection, paused, topic, waitingChanges } from './live/client';
 import { Now } from './pages/now';
+import { interrupted } from './interrupted';
 import { followLink, route } from './route';
 import { theme } from './theme';
 import { pending, shellHint, toasts, useTopics } from './ui';
@@ -28,6 +29,7 @@ const Events = lazy(() => import('./pages/events').then((module) => module.Event
 const ConfirmDialog = lazy(() => import('./confirm-dialog').then((module) => module.ConfirmDialog));
 const Palette = lazy(() => import('./palette').then((module) => module.Palette));
 const Help = lazy(() => import('./palette').then((module) => module.Help));
+const InterruptedOffer = lazy(() => import('./interrupted-offer').then((module) => module.InterruptedOffer));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
 
 function Page({ path }: { path: string }) {
@@ -184,6 +186,7 @@ export function App() {
             <StatusSentence head={head} />
           </>
         )}
+        {interrupted.value && <InterruptedOffer />}
         <ErrorBoundary key={path}>
           <Page path={path} />
         </ErrorBoundary>

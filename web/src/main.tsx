@@ -2,22 +2,16 @@ import { effect, signal } from '@preact/signals';
 import { render } from 'preact';
 import { App } from './app';
 import { listenForKeys } from './keys';
+import { lazy } from './lazy';
 import { connect, connection } from './live/client';
 import { type Problem, clearKey, exchangeCode, key } from './session';
 import './style.css';
 
+const Gate = lazy<{ problem: Problem | null }>(() => import('./gate').then((module) => module.Gate));
 const problem = signal<Problem | null>(null);
 
-function SignInGate() {
-  if (key.value) return <App />;
-  return (
-    <main class="gate">
-      <h1>This browser is not signed in</h1>
-      <p>{problem.value ? `${problem.value.message}.` : 'Signing in needs a one-time code.'} On the daemon’s machine, run:</p>
-      <pre>regatta open</pre>
-      <p>Open the address that it prints in this browser.</p>
-    </main>
-  );
+function Root() {
+  return key.value ? <App /> : <Gate problem={problem.value} />;
 }
 
 async function start(): Promise<void> {
@@ -33,7 +27,7 @@ async function start(): Promise<void> {
     problem.value = await exchangeCode().catch(() => null);
   });
   const root = document.getElementById('app');
-  if (root) render(<SignInGate />, root);
+  if (root) render(<Root />, root);
 }
 
 void start();

@@ -25,6 +25,8 @@ export class RequestError extends Error {
 
 /** The key of the browser session; empty before sign-in. */
 export const key = signal(storedKey());
+/** Whether this tab was signed in before. */
+export const hadSession = signal(false);
 
 function storedKey(): string {
   try {
@@ -44,11 +46,26 @@ function storeKey(value: string): void {
   }
 }
 
-/** Removes the code from the address and the history, and exchanges it for a browser session. */
+// Another tab of this browser signed in or out.
+globalThis.addEventListener?.('storage', (event) => {
+  if (event.key === STORAGE_KEY || event.key === null) key.value = storedKey();
+});
+
+/** Returns the sign-in code at the end of a text, which is a code or an address that `regatta open` printed. */
+export function codeIn(text: string): string | null {
+  return /(?:^|#)([a-z2-9]{16})$/.exec(text.trim())?.[1] ?? null;
+}
+
+/** Removes the code from the address and the history, and exchanges it for a browser session. The path stays. */
 export async function exchangeCode(address: Location = location): Promise<Problem | null> {
-  const code = address.hash.slice(1);
-  if (!/^[a-z2-9]{16}$/.test(code)) return null;
+  const code = codeIn(address.hash);
+  if (!code) return null;
   history.replaceState(history.state, '', address.pathname + address.search);
+  return signIn(code);
+}
+
+/** Exchanges a one-time code for a browser session. */
+export async function signIn(code: string): Promise<Problem | null> {
   const response = await fetch('/enter', { method: 'POST', body: JSON.stringify({ code }) });
   const body = await response.json().catch(() => ({}));
   if (!response.ok) return toProblem(response.status, body);
@@ -58,6 +75,7 @@ export async function exchangeCode(address: Location = location): Promise<Proble
 
 /** Forgets the key, because the daemon no longer accepts it. */
 export function clearKey(): void {
+  if (key.peek()) hadSession.value = true;
   storeKey('');
 }
 

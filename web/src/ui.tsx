@@ -5,6 +5,7 @@ import type { ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { age, plain } from './format';
 import { clockOffset, connection, paused, subscribe } from './live/client';
+import { setInterrupted } from './interrupted';
 import { RequestError, callNamed } from './session';
 import type { Action } from './action';
 import type { ActionChoice, DisplayState, InboxDecisionView } from './api';
@@ -128,6 +129,7 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
   const all = [action, ...(action.also ?? [])];
   let done = 0;
   let rules: string[] = [];
+  const unsent: Action[] = [];
   for (const single of all) {
     try {
       const result = (await callNamed(single.verb, single.words === undefined ? single.input : withText(single.input, single.words, text ?? ''))) as Partial<InboxDecisionView> | null;
@@ -136,9 +138,12 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
       done += typeof result?.answered === 'number' && single.input.alike === true ? result.answered : 1;
       action.after?.(result);
     } catch (error) {
-      reportError(error);
+      if (error instanceof RequestError && error.problem.status === 401) unsent.push({ ...single, also: undefined });
+      else reportError(error);
     }
   }
+  const [next, ...also] = unsent;
+  if (next) setInterrupted({ action: { ...next, label: action.label, cli: action.cli, also }, text });
   const countText = done > 1 || all.length > 1 ? `${done} ` : '';
   const rulesText = rules.map((rule) => ` · ${rule}`).join('');
   if (done > 0) toast(true, `${action.label.replace('…', '')}: ${countText}done${rulesText}`, action.cli.replace('…', text ? JSON.stringify(text) : ''));

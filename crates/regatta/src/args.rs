@@ -45,6 +45,7 @@ use crate::commands::migrate::MigrateArgs;
 use crate::commands::mission::MissionCommand;
 use crate::commands::msg::MsgCommand;
 use crate::commands::name::NameArgs;
+use crate::commands::open::OpenArgs;
 use crate::commands::plan::PlanCommand;
 use crate::commands::policy::PolicyCommand;
 use crate::commands::project::ProjectCommand;
@@ -256,7 +257,7 @@ pub(crate) enum CliCommand {
     /// Compare missions side by side: time, landed tasks, retries, cost, conflicts
     Compare(CompareArgs),
     /// Print a one-time address that signs a browser in to the web page
-    Open,
+    Open(OpenArgs),
     /// Print every event after a revision (the number of an event)
     Events(EventsArgs),
     /// Print the output of an agent's program from an attempt (one run of an agent on a task)
@@ -427,7 +428,7 @@ impl CliCommand {
             | CliCommand::Cost(_)
             | CliCommand::Replay(_)
             | CliCommand::Compare(_)
-            | CliCommand::Open
+            | CliCommand::Open(_)
             | CliCommand::Events(_)
             | CliCommand::Logs(_)
             | CliCommand::Diff(_)

@@ -259,3 +259,44 @@ fn address_in_use_error(address: SocketAddr, error: &std::io::Error) -> CommandE
         "choose another port; port 0 selects a free port",
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn port_of_next_daemon(data_dir: &DataDir, default: SocketAddr) -> u16 {
+        // The listener is dropped here, as when a daemon ends.
+        let listener = bind_tcp(data_dir, default, false).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::fs::write(data_dir.port_path(), format!("{port}\n")).unwrap();
+        port
+    }
+
+    #[tokio::test]
+    async fn a_restart_keeps_the_port_although_the_default_port_was_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::new(dir.path());
+        let other_daemon = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let default = other_daemon.local_addr().unwrap();
+        let first_port = port_of_next_daemon(&data_dir, default).await;
+        assert_ne!(first_port, default.port());
+        for _ in 0..3 {
+            assert_eq!(port_of_next_daemon(&data_dir, default).await, first_port);
+        }
+        // The default port becomes free, but people know the other address.
+        drop(other_daemon);
+        assert_eq!(port_of_next_daemon(&data_dir, default).await, first_port);
+    }
+
+    #[tokio::test]
+    async fn a_port_that_a_person_chose_takes_precedence_over_the_port_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::new(dir.path());
+        let any = "127.0.0.1:0".parse().unwrap();
+        let last_port = port_of_next_daemon(&data_dir, any).await;
+        let chosen = TcpListener::bind(any).await.unwrap().local_addr().unwrap();
+        let listener = bind_tcp(&data_dir, chosen, true).await.unwrap();
+        assert_eq!(listener.local_addr().unwrap(), chosen);
+        assert_ne!(chosen.port(), last_port);
+    }
+}

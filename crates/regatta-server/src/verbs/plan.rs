@@ -202,6 +202,15 @@ impl VerbHandler<'_> {
         };
         let mut preview = self.plan_preview(task.project.clone(), input).await?;
         preview.warnings.extend(parsed.warnings);
+        let is_scripted = planner
+            .as_ref()
+            .and_then(|planner| board.agents.get(planner))
+            .is_some_and(|agent| agent.runtime == Runtime::Scripted);
+        if is_scripted {
+            preview.warnings.push(format!(
+                "{planner_name} asks no model: it gives the plan of its script, whatever the goal"
+            ));
+        }
         preview.actions.push(ask_again(""));
         Ok(PlanView {
             task: Some(id),

@@ -35,6 +35,7 @@ use crate::output::{
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
+use crate::commands::demo_planner;
 use crate::commands::down::stop_separate_daemon;
 use crate::commands::up::start_separate_daemon;
 use crate::commands::{CommandContext, CommandExamples};
@@ -245,6 +246,7 @@ fn run_mission(
     };
     let project: CallReply<ProjectView> = client.call(call::ProjectAdd(add))?;
     let concurrent = concurrent_agents(args.size);
+    let planner_script = demo_planner::write_script(repo.parent().unwrap_or(repo))?;
     let mut agents = Vec::new();
     for nth in 1..=args.size {
         let name = AgentName::new(&format!("scripted-{nth}")).map_err(|error| {
@@ -258,7 +260,7 @@ fn run_mission(
             provider: None,
             description: "follows each task's script".into(),
             max_tasks: 1,
-            profile: Default::default(),
+            profile: demo_planner::profile(&planner_script),
             anyway: false,
         };
         let _added: CallReply<AgentView> = client.call(call::AgentAdd(add))?;

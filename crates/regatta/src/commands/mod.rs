@@ -24,6 +24,7 @@ pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod cost;
 pub(crate) mod demo;
+mod demo_planner; // the script with which the demo's agents make a plan
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod down;
@@ -45,7 +46,7 @@ pub(crate) mod migrate;
 pub(crate) mod mission;
 pub(crate) mod msg;
 pub(crate) mod name;
-mod open;
+pub(crate) mod open;
 pub(crate) mod plan;
 pub(crate) mod policy;
 pub(crate) mod project;
@@ -548,7 +549,7 @@ fn dispatch(app: &CommandContext, command: Option<CliCommand>) -> CommandResult 
         CliCommand::Cost(args) => cost::cost(app, &args),
         CliCommand::Replay(args) => replay::replay(app, &args),
         CliCommand::Compare(args) => compare::compare(app, &args.ids),
-        CliCommand::Open => open::print_sign_in_url(app),
+        CliCommand::Open(args) => open::print_sign_in_url(app, &args),
         CliCommand::Events(args) => events::events(app, &args),
         CliCommand::Logs(args) => logs::logs(app, &args),
         CliCommand::Land(args) => land::land(app, args),
