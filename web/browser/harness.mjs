@@ -57,6 +57,8 @@ export const browser = await chromium.launch({
 /** Opens a separate browser profile. */
 export async function newContext() {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  // A person who has seen the tour, so that its offer is not on each screenshot.
+  await context.addInitScript(() => localStorage.setItem('regatta-tour', 'seen'));
   context.setDefaultTimeout(TIMEOUT_MS);
   return context;
 }

@@ -3,15 +3,15 @@
 import { useSignal } from '@preact/signals';
 import { Component, type ComponentChildren } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { clipMiddle, clockTime, plain } from './format';
+import { clipMiddle, plain } from './format';
+import { Header } from './header';
 import { Inbox } from './inbox';
-import { PAGES, overlay, togglePause } from './keys';
+import { PAGES, overlay } from './keys';
 import { lazy } from './lazy';
-import { connection, paused, topic, waitingChanges } from './live/client';
+import { connection, topic } from './live/client';
 import { Now } from './pages/now';
 import { interrupted } from './interrupted';
 import { followLink, route } from './route';
-import { theme } from './theme';
 import { pending, shellHint, toasts, useTopics } from './ui';
 import type { FleetSummaryView } from './api';
 
@@ -30,7 +30,22 @@ const ConfirmDialog = lazy(() => import('./confirm-dialog').then((module) => mod
 const Palette = lazy(() => import('./palette').then((module) => module.Palette));
 const Help = lazy(() => import('./palette').then((module) => module.Help));
 const InterruptedOffer = lazy(() => import('./interrupted-offer').then((module) => module.InterruptedOffer));
+const FirstSteps = lazy<{ head: FleetSummaryView }>(() => import('./first-steps').then((module) => module.FirstSteps));
+const Tour = lazy(() => import('./tour').then((module) => module.Tour));
+const TourOffer = lazy(() => import('./tour-offer').then((module) => module.TourOffer));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
+
+/** Now, or the first steps while the daemon manages no project or has no agent. */
+function Home() {
+  const head = topic('head').get('head');
+  if (!head || (head.projects.length > 0 && head.agents > 0)) return <Now />;
+  return (
+    <>
+      <FirstSteps head={head} />
+      {head.needs_you > 0 && <Inbox />}
+    </>
+  );
+}
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
@@ -38,7 +53,7 @@ function Page({ path }: { path: string }) {
   if (path.startsWith('/agents/')) return <Agents key={path} onlyAgent={decodeURIComponent(path.slice(8))} />;
   switch (path) {
     case '/':
-      return <Now />;
+      return <Home />;
     case '/inbox':
       return <Inbox maxCards={200} openCards={200} />;
     case '/tasks':
@@ -68,71 +83,6 @@ function Page({ path }: { path: string }) {
         </p>
       );
   }
-}
-
-/** Shows whether the page is live, paused or disconnected. */
-function ConnectionStatus() {
-  const current = connection.value;
-  if (paused.value) {
-    return (
-      <button type="button" class="link held" onClick={togglePause}>
-        ‖ paused, {waitingChanges.value} changes waiting
-      </button>
-    );
-  }
-  switch (current.state) {
-    case 'live':
-      return (
-        <button type="button" class="link live" onClick={togglePause} title="Pause updates: .">
-          ● live
-        </button>
-      );
-    case 'lost':
-      return <span class="link lost">○ reconnecting{current.since ? `, data from ${clockTime(current.since)}` : ''}</span>;
-    default:
-      return <span class="link">○ connecting</span>;
-  }
-}
-
-function Header({ head }: { head: FleetSummaryView | undefined }) {
-  const path = route.value.path;
-  const needs = head?.needs_you ?? 0;
-  return (
-    <header class="top">
-      <a class="skip" href="#main">
-        Skip to content
-      </a>
-      <b class="brand">regatta</b>
-      <span class="mono where">{head?.projects.length === 1 ? `${head.projects[0]?.name} · ${head.projects[0]?.trunk}` : head ? `${head.projects.length} projects` : ''}</span>
-      <nav aria-label="Pages">
-        {PAGES.map(([key, to, name]) => (
-          <a key={to} href={to} aria-current={path === to || (to === '/tasks' && path.startsWith('/t/')) || (to === '/agents' && path.startsWith('/agents/')) ? 'page' : undefined} title={`g ${key}`}>
-            {name}
-          </a>
-        ))}
-      </nav>
-      <span class="right-side">
-        <a href="/inbox" class={`badge ${needs > 0 ? 'hot' : ''}`}>
-          {needs} need{needs === 1 ? 's' : ''} you
-        </a>
-        {head && (
-          <span class="badge slots">
-            slots {head.running}/{head.slots}
-          </span>
-        )}
-        <button type="button" class="key" onClick={() => (overlay.value = 'palette')} aria-label="⌘K: commands, also Ctrl-K">
-          ⌘K
-        </button>
-        <button type="button" class="key" onClick={() => (overlay.value = 'help')} aria-label="? Keyboard shortcuts">
-          ?
-        </button>
-        <button type="button" class="key" onClick={theme.toggle} aria-label="◐ light or dark">
-          ◐
-        </button>
-        <ConnectionStatus />
-      </span>
-    </header>
-  );
 }
 
 function StatusSentence({ head }: { head: FleetSummaryView | undefined }) {
@@ -173,7 +123,7 @@ export function App() {
   const path = route.value.path;
   useEffect(() => {
     const needs = head?.needs_you ?? 0;
-    const name = PAGES.find((page) => page[1] === path)?.[2] ?? decodeURIComponent(path.split('/').pop() ?? '');
+    const name = PAGES.find((page) => page.to === path)?.name ?? decodeURIComponent(path.split('/').pop() ?? '');
     document.title = `${needs > 0 ? `(${needs}) ` : ''}${name || 'Now'} · Regatta`;
   }, [path, head?.needs_you]);
   return (
@@ -182,11 +132,12 @@ export function App() {
       <main id="main" tabIndex={-1} class={connection.value.state === 'lost' ? 'stale' : ''}>
         {!path.startsWith('/t/') && (
           <>
-            <h1 class="sr">{PAGES.find((page) => page[1] === path)?.[2] ?? 'Regatta'}</h1>
+            <h1 class="sr">{PAGES.find((page) => page.to === path)?.name ?? 'Regatta'}</h1>
             <StatusSentence head={head} />
           </>
         )}
         {interrupted.value && <InterruptedOffer />}
+        {path === '/' && (head?.projects.length ?? 0) > 0 && localStorage.getItem('regatta-tour') === null && <TourOffer />}
         <ErrorBoundary key={path}>
           <Page path={path} />
         </ErrorBoundary>
@@ -208,6 +159,7 @@ export function App() {
       {pending.value && <ConfirmDialog />}
       {overlay.value === 'palette' && <Palette />}
       {overlay.value === 'help' && <Help />}
+      {overlay.value === 'tour' && <Tour />}
     </div>
   );
 }

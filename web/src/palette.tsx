@@ -1,101 +1,129 @@
-// The command palette: every action that applies, found by a few letters, with its shell command.
+// The command palette: every page, task, agent and action that applies, found by a few letters, with its shell command.
 
+import './palette.css';
 import { untracked, useSignal } from '@preact/signals';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { Fragment } from 'preact';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
 import { PAGES, letterKeys, overlay, setLetterKeys, togglePause } from './keys';
 import { taskTopic, topic } from './live/client';
+import { missionActions } from './mission-actions';
+import { type PaletteEntry, type PaletteKind, bestMatches } from './palette-match';
 import { navigate, route } from './route';
+import { searchTasks } from './task-search';
 import { theme } from './theme';
 import { press, useTopics } from './ui';
 import { STATES } from './states';
+import type { Action } from './action';
+import type { TaskRowView } from './api';
 
-interface Entry {
-  label: string;
-  hint: string;
-  run(): void;
-}
+const RECENT_STORAGE_KEY = 'regatta-recent';
+const MAX_RECENT = 8;
+const SEARCH_DELAY_MS = 120;
 
-/** Returns how far apart the query's letters are in `text`, or null if they are not there in this order. */
-export function matchDistance(query: string, text: string): number | null {
-  let position = -1;
-  let distance = 0;
-  for (const letter of query.toLowerCase().replace(/\s+/g, '')) {
-    const next = text.toLowerCase().indexOf(letter, position + 1);
-    if (next < 0) return null;
-    distance += next - position - 1;
-    position = next;
+function recentIds(): string[] {
+  try {
+    return (JSON.parse(localStorage.getItem(RECENT_STORAGE_KEY) ?? '[]') as unknown[]).map(String);
+  } catch {
+    return []; // not a list that this page wrote
   }
-  return distance;
 }
 
-function allEntries(): Entry[] {
-  const found: Entry[] = [];
+function rememberChoice(id: string): void {
+  localStorage.setItem(RECENT_STORAGE_KEY, JSON.stringify([id, ...recentIds().filter((other) => other !== id)].slice(0, MAX_RECENT)));
+}
+
+const goTo = (kind: PaletteKind, label: string, hint: string, to: string): PaletteEntry => ({ id: to, kind, label, hint, run: () => navigate(to) });
+const actionEntry = (action: Action, subject: string, kind: PaletteKind = 'Actions'): PaletteEntry => ({
+  id: action.cli,
+  kind,
+  label: `${action.label} ${subject}`,
+  hint: action.cli,
+  run: () => press(action),
+});
+
+function taskEntry(row: Pick<TaskRowView, 'id' | 'subject'>): PaletteEntry {
+  return goTo('Tasks', `${row.id} ${row.subject}`, `regatta show ${row.id}`, `/t/${row.id}`);
+}
+
+function commandEntries(): PaletteEntry[] {
+  const found: PaletteEntry[] = [];
   const path = route.peek().path;
-  // Navigation comes before actions, so that an early Enter decides nothing.
-  for (const [key, to, name] of PAGES) found.push({ label: `Go to ${name}`, hint: `g ${key}`, run: () => navigate(to) });
+  for (const page of PAGES) found.push(goTo('Pages', page.name, `g ${page.key}`, page.to));
   if (path.startsWith('/t/')) {
     const id = path.slice(3);
-    for (const action of taskTopic(id).get(id)?.actions ?? []) found.push({ label: `${action.label} ${id}`, hint: action.cli, run: () => press(withDrafts(action, id)) });
+    for (const action of taskTopic(id).get(id)?.actions ?? []) found.push(actionEntry(withDrafts(action, id), id));
   }
-  for (const item of topic('inbox').all().slice(0, 50)) {
-    for (const action of item.actions) found.push({ label: `${action.label} · ${item.id} ${item.subject}`, hint: action.cli, run: () => press(action) });
-  }
-  for (const row of topic('tasks').all().slice(0, 500)) found.push({ label: `${row.id} ${row.subject}`, hint: `regatta show ${row.id}`, run: () => navigate(`/t/${row.id}`) });
+  for (const item of topic('inbox').all().slice(0, 50)) for (const action of item.actions) found.push(actionEntry(action, `· ${item.id} ${item.subject}`));
   for (const lane of topic('lanes').all()) {
-    found.push({ label: `Agent ${lane.agent} ${STATES[lane.at].word}`, hint: `regatta why ${lane.agent}`, run: () => navigate(`/agents/${lane.agent}`) });
-    for (const action of lane.actions) found.push({ label: `${action.label} · ${lane.agent}`, hint: action.cli, run: () => press(action) });
+    found.push(goTo('Agents', `${lane.agent} · ${STATES[lane.at].word}`, `regatta why ${lane.agent}`, `/agents/${lane.agent}`));
+    for (const action of lane.actions) found.push(actionEntry(action, `· ${lane.agent}`, 'Agents'));
   }
-  for (const queue of topic('queue').all()) for (const action of queue.actions) found.push({ label: `${action.label} · ${queue.project}`, hint: action.cli, run: () => press(action) });
-  for (const mission of topic('head').get('head')?.missions ?? []) found.push({ label: `Replay ${mission.id} ${mission.title}`, hint: `regatta replay ${mission.id}`, run: () => navigate(`/replay?mission=${mission.id}`) });
-  found.push({ label: 'Open the inbox', hint: 'regatta inbox', run: () => navigate('/inbox') });
-  found.push({ label: 'Describe work for the team', hint: 'regatta run "…"', run: () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())) });
-  found.push({ label: 'Keyboard shortcuts', hint: '?', run: () => (overlay.value = 'help') });
-  found.push({ label: 'Switch between light and dark', hint: '', run: theme.toggle });
-  found.push({ label: 'Pause or resume updates', hint: '.', run: togglePause });
-  found.push({ label: letterKeys.peek() ? 'Turn off single-letter shortcuts' : 'Turn on single-letter shortcuts', hint: '', run: () => setLetterKeys(!letterKeys.peek()) });
+  for (const queue of topic('queue').all()) for (const action of queue.actions) found.push(actionEntry(action, `· ${queue.project}`));
+  for (const mission of topic('head').get('head')?.missions ?? []) {
+    const subject = `${mission.id} ${mission.title}`;
+    found.push(goTo('Missions', `Mission ${subject}`, `regatta mission show ${mission.id}`, `/tasks?mission=${mission.id}`));
+    found.push(goTo('Missions', `Replay ${subject}`, `regatta replay ${mission.id}`, `/replay?mission=${mission.id}`));
+    for (const action of missionActions(mission.id)) found.push(actionEntry(action, subject, 'Missions'));
+  }
+  const more = (label: string, hint: string, run: () => void) => found.push({ id: label, kind: 'More', label, hint, run });
+  more('Describe work for the team', 'regatta run "…"', () => (navigate('/'), setTimeout(() => document.getElementById('composer')?.focus())));
+  more('Keyboard shortcuts', '?', () => (overlay.value = 'help'));
+  more('Tour of the page', '', () => (overlay.value = 'tour'));
+  more('Switch between light and dark', '', theme.toggle);
+  more('Pause or resume updates', '.', togglePause);
+  more(letterKeys.peek() ? 'Turn off single-letter shortcuts' : 'Turn on single-letter shortcuts', '', () => setLetterKeys(!letterKeys.peek()));
   return found;
 }
 
-/** Most entries that the list shows. */
-const MAX_MATCHES = 12;
-
-/** Returns the entries that match best, best first. */
-export function matching(all: Entry[], query: string): Entry[] {
-  return all
-    .map((entry) => ({ entry, distance: matchDistance(query, `${entry.label} ${entry.hint}`) }))
-    .filter((match) => match.distance !== null)
-    .sort((a, b) => (a.distance ?? 0) - (b.distance ?? 0))
-    .slice(0, MAX_MATCHES)
-    .map((match) => match.entry);
+/** Orders entries by kind, the kind of the best entry first. The best entry stays the first. */
+function grouped(entries: PaletteEntry[]): PaletteEntry[] {
+  const kinds = [...new Set(entries.map((entry) => entry.kind))];
+  return kinds.flatMap((kind) => entries.filter((entry) => entry.kind === kind));
 }
 
 export function Palette() {
   useFocusRestore();
-  useTopics('tasks', 'lanes', 'queue');
+  useTopics('lanes', 'queue');
   const dialog = useRef<HTMLDialogElement>(null);
   const query = useSignal('');
-  const selected = useSignal(0);
-  // The list changes only when the query changes, so that Enter runs the entry that the person sees.
-  const list = useSignal<Entry[]>([]);
+  // Without a query nothing is selected, so that a stray Enter decides nothing.
+  const selected = useSignal(-1);
+  // The list changes only when the query changes, so that Enter runs the entry that the person sees. Tasks that the
+  // daemon finds later are appended.
+  const list = useSignal<PaletteEntry[]>([]);
+  const searching = useRef(0);
   const search = (text: string) => {
     query.value = text;
-    selected.value = 0;
-    list.value = matching(untracked(allEntries), text);
+    selected.value = text.trim() ? 0 : -1;
+    list.value = grouped(bestMatches(untracked(commandEntries), text, recentIds()));
+    clearTimeout(searching.current);
+    if (!text.trim()) return;
+    searching.current = window.setTimeout(async () => {
+      const tasks = (await searchTasks(text)).map(taskEntry);
+      if (query.peek() !== text) return;
+      list.value = [...list.peek(), ...tasks.filter((task) => !list.peek().some((entry) => entry.id === task.id))];
+    }, SEARCH_DELAY_MS);
   };
   const open = overlay.value === 'palette';
   useLayoutEffect(() => {
     search('');
     if (open && !dialog.current?.open) dialog.current?.showModal();
     if (!open && dialog.current?.open) dialog.current.close();
+    return () => clearTimeout(searching.current);
   }, [open]);
   const found = list.value;
+  useEffect(() => {
+    document.getElementById(`found-${selected.value}`)?.scrollIntoView?.({ block: 'nearest' });
+  }, [selected.value]);
   const runEntry = (index: number) => {
     const chosen = found[index];
+    if (!chosen) return;
     overlay.value = null;
-    chosen?.run();
+    rememberChoice(chosen.id);
+    chosen.run();
   };
   const onKey = (event: KeyboardEvent) => {
     if (event.key === 'ArrowDown') selected.value = Math.min(found.length - 1, selected.peek() + 1);
@@ -105,15 +133,17 @@ export function Palette() {
     event.preventDefault();
   };
   return (
-    <dialog ref={dialog} class="palette" aria-label="Commands" onClose={() => (overlay.value = null)}>
+    <dialog ref={dialog} class="palette" aria-label="Commands" onClose={() => overlay.peek() === 'palette' && (overlay.value = null)} onClick={(event) => event.target === dialog.current && (overlay.value = null)}>
       <input
         type="text"
         role="combobox"
         aria-expanded="true"
         aria-controls="found"
-        aria-activedescendant={found.length > 0 ? `found-${selected.value}` : undefined}
+        aria-activedescendant={found[selected.value] ? `found-${selected.value}` : undefined}
         aria-label="Search commands"
-        placeholder="Search commands"
+        placeholder="Search pages, tasks, agents and actions"
+        autocomplete="off"
+        spellcheck={false}
         value={query.value}
         onInput={(event) => search(event.currentTarget.value)}
         onKeyDown={onKey}
@@ -121,26 +151,44 @@ export function Palette() {
       />
       <ul id="found" role="listbox" aria-label="Commands">
         {found.map((entry, index) => (
-          <li key={entry.label + entry.hint} id={`found-${index}`} role="option" aria-selected={index === selected.value} onClick={() => runEntry(index)}>
-            {plain(entry.label, 90)} <code>{plain(entry.hint, 80)}</code>
-          </li>
+          <Fragment key={entry.id + entry.label}>
+            {entry.kind !== found[index - 1]?.kind && (
+              <li class="heading" role="presentation">
+                {entry.kind}
+              </li>
+            )}
+            <li id={`found-${index}`} role="option" aria-selected={index === selected.value} onClick={() => runEntry(index)}>
+              <span>{plain(entry.label, 120)}</span> <code>{plain(entry.hint, 80)}</code>
+            </li>
+          </Fragment>
         ))}
       </ul>
-      {found.length === 0 && <p class="empty">No command matches. For all shell commands, run: regatta help</p>}
+      {found.length === 0 && <p class="empty">Nothing matches. For all shell commands, run: regatta help</p>}
+      <footer aria-hidden="true">
+        <span>
+          <kbd>↑</kbd> <kbd>↓</kbd> choose
+        </span>
+        <span>
+          <kbd>Enter</kbd> run
+        </span>
+        <span>
+          <kbd>Esc</kbd> close
+        </span>
+      </footer>
     </dialog>
   );
 }
 
 const HELP: [string, string][] = [
   ['?', 'this help'],
-  ['Ctrl-K', 'search all commands'],
+  ['Ctrl-K', 'search pages, tasks, agents and actions'],
   ['/', 'filter'],
   ['j k', 'next and previous'],
   ['Enter', 'open'],
   ['1–9', 'answer the chosen item'],
   ['r', 'reply with your own text'],
   ['z', 'snooze the item for an hour'],
-  ['g, then n t q f c a m v e s', 'go to Now, Tasks, Queue, Files, Cost, Agents, Team, Conversations, Events, Setup'],
+  [`g, then ${PAGES.map((page) => page.key).join(' ')}`, `go to ${PAGES.map((page) => page.name).join(', ')}`],
   ['.', 'pause or resume updates'],
   ['L R X', 'on a task: land, revise or instruct, drop or cancel'],
   ['n p', 'on a task: next and previous file'],
@@ -165,21 +213,26 @@ export function Help() {
         <>
           <h2>Keyboard shortcuts</h2>
           <dl>
-            {HELP.map(([onKey, query]) => (
+            {HELP.map(([onKey, effect]) => (
               <div key={onKey}>
                 <dt>
                   <kbd>{onKey}</kbd>
                 </dt>
-                <dd>{query}</dd>
+                <dd>{effect}</dd>
               </div>
             ))}
           </dl>
-          <label>
-            <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single-letter shortcuts
-          </label>
-          <button type="button" class="do" onClick={() => (overlay.value = null)}>
-            Close <kbd>Esc</kbd>
-          </button>
+          <footer>
+            <label>
+              <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single-letter shortcuts
+            </label>
+            <button type="button" class="do" onClick={() => (overlay.value = 'tour')}>
+              Tour of the page
+            </button>
+            <button type="button" class="do" onClick={() => (overlay.value = null)}>
+              Close <kbd>Esc</kbd>
+            </button>
+          </footer>
         </>
       )}
     </dialog>

@@ -5,14 +5,13 @@ import { setComment, withDrafts } from './drafts';
 import { forecastText } from './format';
 import { price } from './format-cost';
 import { groupItems } from './inbox';
-import { matchDistance } from './palette';
 import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
 import { eventSummary, parseEvents, perMinute } from './pages/events';
 import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
 import { clickedLine, placeDrafts } from './pages/diff';
 import { markAt, timeRows } from './pages/replay';
-import { moveTask, parseBlockers, removeTask } from './pages/plan';
+import { moveTask, parseBlockers, removeTask } from './pages/plan-edit';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, exchangeCode, key } from './session';
@@ -107,12 +106,6 @@ describe('helpers', () => {
     const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItemView;
     const grouped = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
     expect(grouped.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
-  });
-
-  it('the palette finds letters in their order', () => {
-    expect(matchDistance('ld9', 'Land T9')).not.toBeNull();
-    expect(matchDistance('9l', 'Land T9')).toBeNull();
-    expect(matchDistance('', 'x')).toBe(0);
   });
 
   it('tasks are filtered by text, state and mission', () => {

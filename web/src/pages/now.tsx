@@ -2,7 +2,6 @@
 
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
-import { lazy } from '../lazy';
 import { topic } from '../live/client';
 import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
@@ -45,20 +44,11 @@ function Composer({ actions }: { actions: Action[] }) {
   );
 }
 
-const FirstSteps = lazy(() => import('../first-steps').then((module) => module.FirstSteps));
-
 export function Now() {
   useTopics('head');
   const head = topic('head').get('head');
   void topic('head').changed.value;
   const size = head?.size ?? 'few';
-  if (head?.projects.length === 0)
-    return (
-      <>
-        <FirstSteps />
-        {head.needs_you > 0 && <Inbox />}
-      </>
-    );
   return (
     <>
       <Composer actions={head?.composers ?? []} />

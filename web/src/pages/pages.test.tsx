@@ -110,7 +110,7 @@ describe('a plan', () => {
     visit('/plan/T31');
     const box = document.createElement('div');
     render(<PlanPage id="T31" />, box);
-    await until(() => box.querySelectorAll('.plan tbody tr').length === 2);
+    await until(() => box.querySelectorAll('.plan-task').length === 2);
     expect(box.textContent).toContain('2 tasks · 1 wave');
     expect(box.textContent).toContain('$1.00-$2.00');
     expect(box.textContent).toContain('2 names no files');
@@ -332,7 +332,7 @@ describe('a team', () => {
 describe('the palette', () => {
   it('lists navigation before actions, finds agents and their actions, and changes only when the query changes', async () => {
     const requests: string[] = [];
-    vi.stubGlobal('fetch', async (url: string) => (requests.push(url), new Response(JSON.stringify({ data: null }))));
+    vi.stubGlobal('fetch', async (url: string) => (requests.push(url), new Response(JSON.stringify({ data: [] }))));
     const act = (label: string, cli: string) => ({ label, verb: label.toLowerCase(), input: {}, cli });
     const put = (name: string, key: string, value: unknown) => {
       topic(name).entities.set(key, signal(value));
@@ -348,7 +348,7 @@ describe('the palette', () => {
     render(<Palette />, box);
     const shown = () => [...box.querySelectorAll('[role=option]')].map((element) => element.textContent ?? '');
     await until(() => shown().length === 12);
-    expect(shown()[0]).toContain('Go to Now');
+    expect(shown()[0]).toBe('Now g n');
     const input = box.querySelector('input') as HTMLInputElement;
     const type = (query: string) => {
       input.value = query;
@@ -361,8 +361,8 @@ describe('the palette', () => {
     await new Promise((done) => setTimeout(done, 30));
     expect(shown()).toEqual(before);
     type('zzzz');
-    await until(() => box.textContent?.includes('No command matches') ?? false);
-    expect(requests).toEqual([]);
+    await until(() => box.textContent?.includes('Nothing matches') ?? false);
+    expect(requests.filter((url) => !url.includes('task'))).toEqual([]);
     overlay.value = null;
     render(null, box);
     box.remove();

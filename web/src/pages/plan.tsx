@@ -1,77 +1,63 @@
-// A plan before it starts: tasks, waves, file owners, conflicts and an estimate. People can edit it here, and the daemon
-// recomputes it after each edit.
+// A plan before it starts: its waves, tasks, file owners, conflicts and an estimate. People can edit it here, and the
+// daemon recomputes it after each edit.
 
+import './plan.css';
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { plain } from '../format';
 import { taskTopic } from '../live/client';
 import { navigate } from '../route';
 import { RequestError, call } from '../session';
-import { ActionButton, ChoiceSelect, Panel, Table, TaskLink, Text, shellHint, useTopics, withChoice } from '../ui';
+import { ActionButton, Age, ChoiceSelect, Panel, Table, TaskLink, Text, shellHint, useTopics, withChoice } from '../ui';
+import { addTask, conflictsOf, moveTask, parseBlockers, removeTask, storeEdits, storedEdits, wavesOf } from './plan-edit';
 import type { Action } from '../action';
-import type { PlanView, PlannedTask } from '../api';
+import type { PlanView, PlannedTask, TaskPage } from '../api';
 
-/** Returns the plan with one task moved. The blockers of each task stay the same tasks. */
-export function moveTask(tasks: PlannedTask[], from: number, to: number): PlannedTask[] {
-  const order = tasks.map((_, index) => index);
-  const [task] = order.splice(from, 1);
-  if (task === undefined) return tasks;
-  order.splice(Math.max(0, Math.min(order.length, to)), 0, task);
-  return reorder(tasks, order);
-}
+type Edit = (tasks: PlannedTask[]) => void;
 
-/** Returns the plan without one task. Tasks that were blocked by it no longer are. */
-export function removeTask(tasks: PlannedTask[], at: number): PlannedTask[] {
-  return reorder(
-    tasks,
-    tasks.map((_, index) => index).filter((index) => index !== at),
+/** The waves as columns, from left to right in time. */
+function WaveMap({ plan }: { plan: PlanView }) {
+  return (
+    <ol class="wave-map" aria-label="Waves of the plan">
+      {wavesOf(plan).map((wave) => (
+        <li key={wave.number}>
+          <h3>
+            Wave {wave.number} <span class="dim">{wave.tasks.length === 1 ? '1 task' : `${wave.tasks.length} tasks`}</span>
+          </h3>
+          {wave.tasks.map((at) => {
+            const planned = plan.tasks[at];
+            const conflict = conflictsOf(plan, at).length > 0;
+            return (
+              <a key={at} href={`#plan-task-${at + 1}`} class={conflict ? 'clash' : ''} onClick={(event) => (event.preventDefault(), event.stopPropagation(), document.getElementById(`plan-task-${at + 1}`)?.focus())}>
+                <b>{at + 1}</b> {plain(planned?.task.subject ?? '', 120)}
+                <small>
+                  {planned?.task.assign ?? 'any free agent'}
+                  {planned && planned.after.length > 0 && ` · after ${planned.after.map((blocker) => blocker + 1).join(', ')}`}
+                  {conflict && <span class="bad"> · ! waits for its file</span>}
+                </small>
+              </a>
+            );
+          })}
+        </li>
+      ))}
+    </ol>
   );
 }
 
-function reorder(tasks: PlannedTask[], order: number[]): PlannedTask[] {
-  const newIndex = new Map(order.map((old, index) => [old, index]));
-  return order.flatMap((old) => {
-    const task = tasks[old];
-    return task ? [{ ...task, after: task.after.flatMap((blocker) => newIndex.get(blocker) ?? []).sort((a, b) => a - b) }] : [];
-  });
-}
-
-/** Parses `1, 3` as indexes of a plan's tasks. Numbers that are not another task of the plan are ignored. */
-export function parseBlockers(text: string, ownIndex: number, taskCount: number): number[] {
-  const found = [...text.matchAll(/\d+/g)].map((match) => Number(match[0]) - 1).filter((index) => index >= 0 && index < taskCount && index !== ownIndex);
-  return [...new Set(found)].sort((a, b) => a - b);
-}
-
-const STORAGE_PREFIX = 'regatta-plan-';
-
-/** Returns a person's edits of a plan. The browser stores them until the plan starts. */
-function storedEdits(id: string): PlannedTask[] | null {
-  try {
-    return JSON.parse(localStorage.getItem(STORAGE_PREFIX + id) ?? 'null') as PlannedTask[] | null;
-  } catch {
-    return null;
-  }
-}
-
-function storeEdits(id: string, tasks: PlannedTask[] | null): void {
-  if (tasks) localStorage.setItem(STORAGE_PREFIX + id, JSON.stringify(tasks));
-  else localStorage.removeItem(STORAGE_PREFIX + id);
-}
-
-function PlanRow(props: { plan: PlanView; at: number; edit: (tasks: PlannedTask[]) => void }) {
-  const { plan, at, edit } = props;
+/** One task of the plan with fields to change it. */
+function TaskRow({ plan, at, edit }: { plan: PlanView; at: number; edit: Edit }) {
   const planned = plan.tasks[at];
   if (!planned) return null;
-  const clash = plan.owned.some((file) => file.others.length > 0 && (file.owner === at || file.others.includes(at)));
+  const conflicts = conflictsOf(plan, at);
   const setPlanned = (next: Partial<PlannedTask>) => edit(plan.tasks.map((other, index) => (index === at ? { ...other, ...next } : other)));
   const setTask = (next: Partial<PlannedTask['task']>) => setPlanned({ task: { ...planned.task, ...next } });
   const name = `task ${at + 1}`;
   return (
     <tr
-      class={clash ? 'clash' : ''}
+      id={`plan-task-${at + 1}`}
+      class={`plan-task ${conflicts.length > 0 ? 'clash' : ''}`}
       data-row
-      draggable
-      onDragStart={(event) => event.dataTransfer?.setData('text/plain', String(at))}
+      tabIndex={-1}
       onDragOver={(event) => event.preventDefault()}
       onDrop={(event) => {
         event.preventDefault();
@@ -79,21 +65,28 @@ function PlanRow(props: { plan: PlanView; at: number; edit: (tasks: PlannedTask[
         if (Number.isInteger(from)) edit(moveTask(plan.tasks, from, at));
       }}
     >
-      <td class="right">{at + 1}</td>
-      <td>
-        {plan.waves[at]}
-        {clash && <b title="another task of this plan changes the same file"> !</b>}
+      <td class="grip" draggable onDragStart={(event) => event.dataTransfer?.setData('text/plain', String(at))} title="Drag to reorder">
+        <b>{at + 1}</b>
       </td>
-      <td>
-        <input aria-label={`Subject of ${name}`} value={planned.task.subject} title={plain(planned.task.description ?? '', 600)} onChange={(event) => event.currentTarget.value.trim() && setTask({ subject: event.currentTarget.value.trim() })} />
+      <td class="subject">
+        <input aria-label={`Subject of ${name}`} value={planned.task.subject} onChange={(event) => event.currentTarget.value.trim() && setTask({ subject: event.currentTarget.value.trim() })} />
+        <details>
+          <summary>{planned.task.description ? 'Description' : 'Add a description'}</summary>
+          <textarea aria-label={`Description of ${name}`} rows={4} value={planned.task.description ?? ''} onChange={(event) => setTask({ description: event.currentTarget.value })} />
+        </details>
+        {conflicts.map((conflict) => (
+          <p key={conflict} class="bad">
+            ! {plain(conflict, 200)}
+          </p>
+        ))}
       </td>
-      <td>
-        <input class="mono" aria-label={`Files of ${name}`} value={(planned.task.files ?? []).join(', ')} onChange={(event) => setTask({ files: event.currentTarget.value.split(',').map((file) => file.trim()).filter(Boolean) })} />
+      <td data-head="Files">
+        <input class="mono" aria-label={`Files of ${name}`} placeholder="src/api/**" value={(planned.task.files ?? []).join(', ')} onChange={(event) => setTask({ files: event.currentTarget.value.split(',').map((file) => file.trim()).filter(Boolean) })} />
       </td>
-      <td>
-        <input class="short" aria-label={`Blockers of ${name}`} value={planned.after.map((blocker) => blocker + 1).join(', ')} onChange={(event) => setPlanned({ after: parseBlockers(event.currentTarget.value, at, plan.tasks.length) })} />
+      <td data-head="After">
+        <input class="short" aria-label={`Blockers of ${name}`} placeholder="none" value={planned.after.map((blocker) => blocker + 1).join(', ')} onChange={(event) => setPlanned({ after: parseBlockers(event.currentTarget.value, at, plan.tasks.length) })} />
       </td>
-      <td>
+      <td data-head="Agent">
         <select aria-label={`Agent of ${name}`} value={planned.task.assign ?? ''} onChange={(event) => setTask({ assign: event.currentTarget.value || null })}>
           <option value="">any free agent</option>
           {plan.agents.map((agent) => (
@@ -103,7 +96,7 @@ function PlanRow(props: { plan: PlanView; at: number; edit: (tasks: PlannedTask[
           ))}
         </select>
       </td>
-      <td>
+      <td class="order">
         <span class="row">
           <button type="button" class="do" disabled={at === 0} aria-label={`Move ${name} up`} onClick={() => edit(moveTask(plan.tasks, at, at - 1))}>
             ↑
@@ -127,6 +120,122 @@ function ActionWithChoice({ action }: { action: Action }) {
     <>
       {action.choice && <ChoiceSelect choice={action.choice} value={name.value} set={(choice) => (name.value = choice)} />}
       <ActionButton action={withChoice(action, name.value)} />
+    </>
+  );
+}
+
+/** The progress of the agent that makes the plan, or the reason why there is none. */
+function NoPlanYet({ plan, task, actions }: { plan: PlanView; task: TaskPage | undefined; actions: Action[] }) {
+  const isPlanning = plan.state === 'planning';
+  // Only an agent that works has a moving bar.
+  const isWorking = isPlanning && task?.at === 'working';
+  return (
+    <Panel class={`no-plan ${isPlanning ? '' : 'failed'}`} title={isPlanning ? (isWorking ? 'The plan is being made' : 'The plan waits') : 'No usable plan'} aside={task && isPlanning && <span class="aside">asked <Age since={task.created_wall} /> ago</span>}>
+      {isWorking && <span class="pulse" aria-hidden="true" />}
+      <p class={isPlanning ? '' : 'error'}>{plain(plan.text, 1_500)}</p>
+      {isPlanning && (
+        <p class="dim">
+          The planner reads {plan.project} and changes nothing. The plan appears here when it is ready, and nothing starts before you press Start.
+        </p>
+      )}
+      <div class="row">
+        {actions.map((action) => (
+          <ActionWithChoice key={action.label} action={action} />
+        ))}
+        {plan.task && (
+          <a class="do" href={`/t/${plan.task}`}>
+            Open the planner’s log
+          </a>
+        )}
+      </div>
+    </Panel>
+  );
+}
+
+function FileOwners({ plan }: { plan: PlanView }) {
+  const shared = plan.owned.filter((file) => file.others.length > 0);
+  return (
+    <Panel title="File owners" aside={<span class="aside">{shared.length > 0 ? 'files that several tasks want come first' : 'no file is wanted by two tasks of a wave'}</span>}>
+      <Table heads={['File', 'Owner', 'Other tasks']}>
+        {plan.owned.map((file) => (
+          <tr key={`${file.file}${file.owner}`} class={file.others.length > 0 ? 'clash' : ''}>
+            <td class="mono">{plain(file.file, 200)}</td>
+            <td>
+              <b>{file.owner + 1}</b> {plain(plan.tasks[file.owner]?.task.subject ?? '', 100)}
+            </td>
+            <td class={file.others.length > 0 ? 'bad' : 'dim'}>
+              {file.others.length > 0 && '! '}
+              {file.text}
+            </td>
+          </tr>
+        ))}
+      </Table>
+    </Panel>
+  );
+}
+
+function Figure({ name, children, bad }: { name: string; children: preact.ComponentChildren; bad?: boolean }) {
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd class={bad ? 'bad' : ''}>{children}</dd>
+    </div>
+  );
+}
+
+/** Counts a noun: `1 task`, `2 tasks`. */
+const count = (number: number, noun: string) => `${number} ${noun}${number === 1 ? '' : 's'}`;
+
+/** A plan that can start. */
+function ReadyPlan(props: { plan: PlanView; edit: Edit; isEdited: boolean; discard: () => void; actions: Action[] }) {
+  const { plan, edit } = props;
+  const waves = wavesOf(plan);
+  return (
+    <>
+      <section class="plan-head">
+        <dl>
+          <Figure name="Tasks">{plan.tasks.length}</Figure>
+          <Figure name="Waves">{waves.length}</Figure>
+          <Figure name="Conflicts" bad={plan.conflicts > 0}>
+            {plan.conflicts}
+          </Figure>
+          <Figure name="Estimate">{plain(plan.estimate || 'unknown', 80)}</Figure>
+        </dl>
+        <div class="row">
+          {props.actions.map((action) => (
+            <ActionWithChoice key={action.label} action={action} />
+          ))}
+          {props.isEdited && (
+            <button type="button" class="do" onClick={props.discard}>
+              Discard my edits
+            </button>
+          )}
+        </div>
+        <p class="cli">
+          same from a shell: <code>{plain(shellHint.value || (plan.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>
+        </p>
+      </section>
+      {plan.warnings.map((warning) => (
+        <p key={warning} class="plan-warning">
+          ! {plain(warning, 400)}
+        </p>
+      ))}
+      <Panel title={`${count(plan.tasks.length, 'task')} · ${count(waves.length, 'wave')}`} aside={<span class="aside">{plain(plan.text, 200)}</span>}>
+        <WaveMap plan={plan} />
+      </Panel>
+      <Panel title="Tasks" aside={<span class="aside">every field can be changed; the waves and conflicts follow</span>}>
+        <Table class="plan" heads={['No.', 'Subject', 'Files that it may change', 'After', 'Agent', 'Order']}>
+          {plan.tasks.map((_, at) => (
+            <TaskRow key={at} plan={plan} at={at} edit={edit} />
+          ))}
+        </Table>
+        <p class="row">
+          <button type="button" class="do" onClick={() => edit(addTask(plan.tasks))}>
+            Add a task
+          </button>
+        </p>
+      </Panel>
+      <FileOwners plan={plan} />
     </>
   );
 }
@@ -155,11 +264,10 @@ export function PlanPage({ id }: { id: string }) {
   };
   useEffect(() => {
     void draw(edited.peek() ? storedEdits(id) : null);
-  }, [id, task?.word]);
+  }, [id, task?.word, task?.progress]);
   const edit = (tasks: PlannedTask[]) => {
     storeEdits(id, tasks);
     edited.value = true;
-    if (plan.peek()) plan.value = { ...(plan.peek() as PlanView), tasks };
     void draw(tasks);
   };
   const discardEdits = () => {
@@ -177,88 +285,20 @@ export function PlanPage({ id }: { id: string }) {
   });
 
   const current = plan.value;
-  const waves = new Set(current?.waves.map((wave) => wave.split('.')[0])).size;
-  const shared = current?.owned.filter((file) => file.others.length > 0) ?? [];
+  const actions = (current?.actions ?? []).map(withFollowUp);
   return (
-    <>
+    <div class="plan-page">
       <p class="crumbs">
-        <a href="/">Now</a> / Plan <TaskLink id={id} /> <Text text={current?.title ?? task?.subject ?? ''} max={200} />
+        <a href="/">Now</a> / Plan <TaskLink id={id} /> {current?.planner && <span class="dim">by {current.planner}</span>}
       </p>
+      <h2 class="plan-title">
+        <Text text={current?.title ?? task?.subject ?? ''} max={200} />
+      </h2>
       {current && current.goal && current.goal !== current.title && <p class="goal">{plain(current.goal, 8_000)}</p>}
       {problem.value && <p class="error">{plain(problem.value, 800)}</p>}
       {!current && !problem.value && <p class="empty">loading…</p>}
-      {current && current.state !== 'ready' && (
-        <Panel title={current.state === 'planning' ? 'Planning' : 'No usable plan'} aside={<code class="aside">regatta logs {id}</code>}>
-          <p class={current.state === 'planning' ? '' : 'error'}>
-            {plain(current.text, 1_500)} {current.state === 'planning' && <span class="pulse" aria-hidden="true" />}
-          </p>
-          {current.state === 'planning' && (
-            <p class="dim">
-              The planner reads {current.project} and changes nothing. The plan appears here when it is ready. Follow the planner’s log: <TaskLink id={id} />
-            </p>
-          )}
-          <div class="row">
-            {current.actions.map((action) => (
-              <ActionWithChoice key={action.label} action={withFollowUp(action)} />
-            ))}
-          </div>
-        </Panel>
-      )}
-      {current?.state === 'ready' && (
-        <>
-          <Panel
-            title={`${current.tasks.length} task${current.tasks.length === 1 ? '' : 's'} · ${waves} wave${waves === 1 ? '' : 's'}`}
-            aside={
-              <span class="aside">
-                {current.text} · {current.conflicts === 0 ? 'no conflicts' : `${current.conflicts} file${current.conflicts === 1 ? '' : 's'} wanted by several tasks`} · estimate {current.estimate}
-              </span>
-            }
-          >
-            {current.warnings.map((warning) => (
-              <p key={warning} class="late">
-                ! {plain(warning, 400)}
-              </p>
-            ))}
-            <Table class="plan" heads={['>No.', 'Wave', 'Subject', 'Files', 'Blockers', 'Agent', 'Order']}>
-              {current.tasks.map((_, at) => (
-                <PlanRow key={at} plan={current} at={at} edit={edit} />
-              ))}
-            </Table>
-          </Panel>
-          <Panel title="File owners" aside={<span class="aside">{shared.length > 0 ? 'conflicts first' : 'no conflicts'}</span>}>
-            <Table heads={['File', 'Owner', 'Other tasks']}>
-              {current.owned.map((file) => (
-                <tr key={`${file.file}${file.owner}`} class={file.others.length > 0 ? 'clash' : ''}>
-                  <td class="mono">{plain(file.file, 200)}</td>
-                  <td>
-                    {file.owner + 1} {plain(current.tasks[file.owner]?.task.subject ?? '', 100)}
-                  </td>
-                  <td class={file.others.length > 0 ? 'bad' : 'dim'}>
-                    {file.others.length > 0 && '! '}
-                    {file.text}
-                  </td>
-                </tr>
-              ))}
-            </Table>
-          </Panel>
-          <div class="actions">
-            {current.actions.map((action) => (
-              <ActionWithChoice key={action.label} action={withFollowUp(action)} />
-            ))}
-            {edited.value && (
-              <button type="button" class="do" onClick={discardEdits}>
-                Discard my edits
-              </button>
-            )}
-            <a class="do" href="/">
-              Cancel
-            </a>
-            <span class="cli">
-              same from a shell: <code>{plain(shellHint.value || (current.actions[0]?.cli ?? 'regatta agent add'), 200)}</code>
-            </span>
-          </div>
-        </>
-      )}
-    </>
+      {current && current.state !== 'ready' && <NoPlanYet plan={current} task={task} actions={actions} />}
+      {current?.state === 'ready' && <ReadyPlan plan={current} edit={edit} isEdited={edited.value} discard={discardEdits} actions={actions} />}
+    </div>
   );
 }
