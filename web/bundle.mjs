@@ -18,7 +18,7 @@ const page = join(web, '../crates/regatta-server/page');
 const lock = join(web, '../crates/regatta-server/page.lock');
 
 /** Everything that the built page depends on. Test files are excluded below. */
-const SOURCES = ['index.html', 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.ts', 'src'];
+const SOURCES = ['index.html', 'package.json', 'package-lock.json', 'tsconfig.json', 'vite.config.ts', 'public', 'src'];
 
 function filesOf(path) {
   try {

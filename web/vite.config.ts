@@ -10,6 +10,13 @@ export default defineConfig({
     modulePreload: false,
     sourcemap: false,
     emptyOutDir: true,
+    rolldownOptions: {
+      input: { index: 'index.html', 'service-worker': 'src/service-worker.ts' },
+      output: {
+        // Browsers know a service worker by its address, so its name has no hash.
+        entryFileNames: (chunk) => (chunk.name === 'service-worker' ? 'assets/service-worker.js' : 'assets/[name]-[hash].js'),
+      },
+    },
   },
   worker: { format: 'es' },
   test: { environment: 'happy-dom', include: ['src/**/*.test.{ts,tsx}'], testTimeout: 60_000 },

@@ -31,6 +31,7 @@ const Palette = lazy(() => import('./palette').then((module) => module.Palette))
 const Help = lazy(() => import('./palette').then((module) => module.Help));
 const InterruptedOffer = lazy(() => import('./interrupted-offer').then((module) => module.InterruptedOffer));
 const FirstSteps = lazy<{ head: FleetSummaryView }>(() => import('./first-steps').then((module) => module.FirstSteps));
+const NotificationSwitch = lazy(() => import('./notification-switch').then((module) => module.NotificationSwitch));
 const Tour = lazy(() => import('./tour').then((module) => module.Tour));
 const TourOffer = lazy(() => import('./tour-offer').then((module) => module.TourOffer));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
@@ -55,7 +56,12 @@ function Page({ path }: { path: string }) {
     case '/':
       return <Home />;
     case '/inbox':
-      return <Inbox maxCards={200} openCards={200} />;
+      return (
+        <>
+          <NotificationSwitch />
+          <Inbox maxCards={200} openCards={200} />
+        </>
+      );
     case '/tasks':
       return <Tasks />;
     case '/queue':

@@ -26,6 +26,10 @@ async function start(): Promise<void> {
   addEventListener('hashchange', async () => {
     problem.value = await exchangeCode().catch(() => null);
   });
+  // The service worker and the notifications are not needed for the first view.
+  const startNotifications = () => void import('./notify').then((module) => (module.watchInbox(), module.registerWorker())).catch((error: unknown) => console.warn(`could not start the service worker: ${String(error)}`));
+  if (document.readyState === 'complete') startNotifications();
+  else addEventListener('load', startNotifications, { once: true });
   const root = document.getElementById('app');
   if (root) render(<Root />, root);
 }

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Every input of the build of the page, as in `web/bundle.mjs`.
-const SOURCE_PATHS: [&str; 6] = [
+const SOURCE_PATHS: [&str; 7] = [
     "index.html",
     "package.json",
     "package-lock.json",
     "tsconfig.json",
     "vite.config.ts",
+    "public",
     "src",
 ];
 
@@ -102,12 +103,14 @@ fn every_change_of_a_source_changes_the_hash() {
     let directory = tempfile::tempdir().unwrap();
     let web = directory.path();
     fs::create_dir(web.join("src")).unwrap();
+    fs::create_dir(web.join("public")).unwrap();
     for name in [
         "index.html",
         "package.json",
         "package-lock.json",
         "tsconfig.json",
         "vite.config.ts",
+        "public/a.png",
         "src/a.ts",
     ] {
         fs::write(web.join(name), name).unwrap();

@@ -159,6 +159,13 @@ function onMessage(message: TabMessage): void {
   else schedule();
 }
 
+/** Topics that this tab receives also while it is hidden. */
+const urgentTopics = signal<string[]>([]);
+
+export function setUrgentTopics(names: string[]): void {
+  if (names.join() !== urgentTopics.peek().join()) urgentTopics.value = names;
+}
+
 /** Connects this tab to the shared live connection. */
 export function connect(): void {
   let send: (request: TabRequest) => void;
@@ -170,7 +177,7 @@ export function connect(): void {
     // Without SharedWorker, this tab has its own connection and closes it while the tab is hidden.
     const tab = { postMessage: onMessage };
     const connecting = import('./connection').then((module) => new module.LiveConnection(module.browserEnvironment));
-    send = (request) => void connecting.then((connection) => connection.handleRequest(tab, request.kind === 'visibility' && request.hidden ? { kind: 'close' } : request));
+    send = (request) => void connecting.then((connection) => connection.handleRequest(tab, request.kind === 'visibility' && request.hidden && request.urgent.length === 0 ? { kind: 'close' } : request));
     document.addEventListener('visibilitychange', () => {
       if (!document.hidden) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });
     });
@@ -179,7 +186,9 @@ export function connect(): void {
     const names = subscribedTopics.value;
     send({ kind: 'subscribe', topics: names ? names.split(',') : [], key: key.value });
   });
-  document.addEventListener('visibilitychange', () => send({ kind: 'visibility', hidden: document.hidden }));
+  const sendVisibility = () => send({ kind: 'visibility', hidden: document.hidden, urgent: urgentTopics.peek() });
+  document.addEventListener('visibilitychange', sendVisibility);
+  urgentTopics.subscribe((names) => names.length > 0 && sendVisibility());
   addEventListener('pagehide', () => send({ kind: 'close' }));
   addEventListener('pageshow', (event) => {
     if (event.persisted) send({ kind: 'subscribe', topics: subscribedTopics.peek().split(','), key: key.peek() });

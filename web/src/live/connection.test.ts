@@ -145,10 +145,10 @@ describe('the live connection', () => {
     const connection = new LiveConnection(fake);
     connection.handleRequest(tab, subscribe(['head']));
     await settle();
-    connection.handleRequest(tab, { kind: 'visibility', hidden: true });
+    connection.handleRequest(tab, { kind: 'visibility', hidden: true, urgent: [] });
     for (let index = 0; index < 100; index += 1) await fake.send(frame(index, [['head', 'head', index]]));
     expect(tab.entities).toEqual([]);
-    connection.handleRequest(tab, { kind: 'visibility', hidden: false });
+    connection.handleRequest(tab, { kind: 'visibility', hidden: false, urgent: [] });
     expect(tab.entities).toEqual([['head', 99]]);
   });
 

@@ -16,7 +16,8 @@ export type ConnectionState =
 /** A message from a tab to the connection. */
 export type TabRequest =
   | { kind: 'subscribe'; topics: string[]; key: string }
-  | { kind: 'visibility'; hidden: boolean }
+  /** A hidden tab receives only the changes of its urgent topics, and the others when it is visible again. */
+  | { kind: 'visibility'; hidden: boolean; urgent: string[] }
   | { kind: 'alive' }
   | { kind: 'close' };
 
@@ -33,6 +34,7 @@ export interface Tab {
 interface TabState {
   topics: Set<string>;
   hidden: boolean;
+  urgent: string[];
   /** Changes that a hidden tab has not received, with only the newest version of each entity. */
   missed: Change[];
   resets: Set<string>;
@@ -81,7 +83,7 @@ export class LiveConnection {
     const now = this.#environment.now();
     let tabState = this.#tabs.get(tab);
     if (!tabState) {
-      tabState = { topics: new Set(), hidden: false, missed: [], resets: new Set(), lastSeenMs: now };
+      tabState = { topics: new Set(), hidden: false, urgent: [], missed: [], resets: new Set(), lastSeenMs: now };
       this.#tabs.set(tab, tabState);
     }
     tabState.lastSeenMs = now;
@@ -103,6 +105,7 @@ export class LiveConnection {
       }
       case 'visibility':
         tabState.hidden = request.hidden;
+        tabState.urgent = request.urgent;
         if (!request.hidden) this.#flush(tab, tabState);
         break;
       case 'close':
@@ -210,14 +213,19 @@ export class LiveConnection {
       if (message.kind === 'reset') {
         const topics = message.topics.filter((topic) => tabState.topics.has(topic));
         if (topics.length === 0) continue;
-        if (tabState.hidden) {
-          tabState.missed = tabState.missed.filter((change) => !topics.includes(change.t));
-          for (const topic of topics) tabState.resets.add(topic);
-        } else tab.postMessage({ kind: 'reset', topics });
+        const urgent = tabState.hidden ? topics.filter((topic) => tabState.urgent.includes(topic)) : topics;
+        if (urgent.length > 0) tab.postMessage({ kind: 'reset', topics: urgent });
+        const others = topics.filter((topic) => !urgent.includes(topic));
+        tabState.missed = tabState.missed.filter((change) => !others.includes(change.t));
+        for (const topic of others) tabState.resets.add(topic);
       } else {
         const p = message.p.filter((change) => tabState.topics.has(change.t));
-        if (tabState.hidden) tabState.missed = mergeChanges([...tabState.missed, ...p]);
-        else tab.postMessage({ ...message, p });
+        if (tabState.hidden) {
+          const urgent = p.filter((change) => tabState.urgent.includes(change.t));
+          if (urgent.length > 0) tab.postMessage({ ...message, p: urgent });
+          const others = p.filter((change) => !tabState.urgent.includes(change.t));
+          tabState.missed = mergeChanges([...tabState.missed, ...others]);
+        } else tab.postMessage({ ...message, p });
       }
     }
   }

@@ -45,8 +45,11 @@ const PAGE_PATHS: [&str; 13] = [
 /// The beginnings of the addresses of pages that show one thing, such as `/t/T7` for a task.
 const PAGE_PREFIXES: [&str; 4] = ["/t/", "/m/", "/plan/", "/agents/"];
 
+/// The script that answers the buttons of notifications, and shows a page when the daemon is down.
+const SERVICE_WORKER: &str = "assets/service-worker.js";
+
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
+    connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
     'none'; require-trusted-types-for 'script'; trusted-types regatta";
 
 /// The source of the web page's files.
@@ -108,6 +111,22 @@ fn is_file_path(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
+/// Returns whether the name of a file ends with a hash of its content, as in `index-C5CBl6AC.js`. The
+/// icons and the service worker have names without a hash.
+fn has_content_hash(name: &str) -> bool {
+    let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+    let hash_start = stem.len().saturating_sub(9);
+    let is_hash = |hash: &str| {
+        hash.len() == 8
+            && hash
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+    };
+    stem.get(hash_start..)
+        .and_then(|end| end.strip_prefix('-'))
+        .is_some_and(is_hash)
+}
+
 /// Returns whether a request needs no token, because it is for one of the page's files or for the
 /// sign-in.
 pub(crate) fn is_public(method: &Method, path: &str) -> bool {
@@ -132,17 +151,17 @@ pub(crate) async fn serve(
     }
     let (is_page, name) = (is_page_path(path), path.trim_start_matches('/').to_owned());
     let headers = request.headers().clone();
+    let is_service_worker = name == SERVICE_WORKER;
     let read = tokio::task::spawn_blocking(move || {
         let found = if is_page {
             Some(shared.web_source.index_page())
         } else {
             shared.web_source.read(&name)
         };
-        // The name of a file below `assets/` contains a hash of its content, so browsers may cache
-        // the file forever.
+        // Browsers may cache a file forever if its name contains a hash of its content.
         let is_immutable = !is_page
             && matches!(shared.web_source, WebSource::Embedded)
-            && name.starts_with("assets/");
+            && has_content_hash(&name);
         found.map(|found| {
             (
                 found,
@@ -152,7 +171,16 @@ pub(crate) async fn serve(
         })
     });
     match read.await {
-        Ok(Some((bytes, kind, is_immutable))) => file_response(bytes, kind, is_immutable, &headers),
+        Ok(Some((bytes, kind, is_immutable))) => {
+            let mut response = file_response(bytes, kind, is_immutable, &headers);
+            if is_service_worker {
+                // Without this header, the worker would control only addresses below `/assets`.
+                response
+                    .headers_mut()
+                    .insert("service-worker-allowed", HeaderValue::from_static("/"));
+            }
+            response
+        }
         Ok(None) => problem_response(&Problem::new(
             404,
             "no_such_page",
@@ -231,6 +259,8 @@ fn content_type(name: &str) -> &'static str {
         "js" => "text/javascript; charset=utf-8",
         "css" => "text/css; charset=utf-8",
         "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "webmanifest" => "application/manifest+json",
         "json" | "map" => "application/json",
         _ => "application/octet-stream",
     }
@@ -270,6 +300,25 @@ mod tests {
             assert!(!get(private), "{private}");
         }
         assert!(is_public(&Method::POST, "/enter"));
+    }
+
+    #[test]
+    fn only_names_with_a_hash_are_cached_forever() {
+        for hashed in ["assets/index-C5CBl6AC.js", "assets/changes-CQnNNt6N.css"] {
+            assert!(has_content_hash(hashed), "{hashed}");
+        }
+        for fixed in [
+            SERVICE_WORKER,
+            "assets/icon-192.png",
+            "assets/icon-maskable-512.png",
+            "assets/apple-touch-icon.png",
+            "assets/manifest.webmanifest",
+            "assets/offline.html",
+            "assets/offline.css",
+            "assets/badge-96.png",
+        ] {
+            assert!(!has_content_hash(fixed), "{fixed}");
+        }
     }
 
     #[test]
