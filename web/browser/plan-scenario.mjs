@@ -53,21 +53,21 @@ async function planFromPrompt(world, page) {
   const before = page.url();
   await page.getByRole('button', { name: 'Ask again' }).click();
   await until('the next plan', async () => page.url() !== before);
-  await until('the plan', async () => (await page.locator('.plan tbody tr').count()) === 3);
-  check((await page.locator('.plan tr.clash').count()) === 2 && (await hasText(page, '3 after 1')), 'a prompt becomes a plan with waves, owners and conflicts');
+  await until('the plan', async () => (await page.locator('.plan-task').count()) === 3);
+  check((await page.locator('.plan tr.clash').count()) === 2 && (await hasText(page, '3 runs after 1')), 'a prompt becomes a plan with waves, owners and conflicts');
   await shoot(page, 'plan');
   await accessible(page, 'a plan');
   // Edit the plan: remove the conflicting file, assign the second task to another agent, and reorder.
   const files = page.getByLabel('Files of task 3');
   await files.fill('plan/index.md');
   await files.press('Tab');
-  await until('no conflict', () => hasText(page, 'no conflicts'));
+  await until('no conflict', async () => (await page.locator('.plan tr.clash').count()) === 0);
   await page.getByLabel('Agent of task 2').selectOption({ index: 1 });
   await page.getByLabel('Move task 3 up').click();
   await until('the new order', async () => (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
   check((await page.getByLabel('Blockers of task 3').inputValue()) === '1', 'a plan can be edited, and the blockers stay correct');
   await page.reload();
-  await until('the stored edits', async () => (await page.locator('.plan tbody tr').count()) === 3 && (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
+  await until('the stored edits', async () => (await page.locator('.plan-task').count()) === 3 && (await page.getByLabel('Subject of task 2').inputValue()) === 'Write an index');
   check(true, 'edits survive a reload');
   await page.getByRole('button', { name: 'Start' }).click();
   await until('the tasks to land', async () => new URL(page.url()).pathname === '/tasks' && (await hasText(page, 'Make a table of them')) && (await hasText(page, 'landed 3')));

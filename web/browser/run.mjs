@@ -1,6 +1,6 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
-//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,first,session,walk,demo30,demo300,fleet30,fleet300]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,first,session,phone,walk,demo30,demo300,fleet30,fleet300]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -9,6 +9,7 @@ import { demo, fleet } from './fleet-scenario.mjs';
 import { axeTotals, binary, browser, budget, check, dist, option, table, totals, until } from './harness.mjs';
 import { firstRun } from './first-run-scenario.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
+import { phone } from './phone-scenario.mjs';
 import { plan } from './plan-scenario.mjs';
 import { session } from './session-scenario.mjs';
 import { team } from './team-scenario.mjs';
@@ -18,6 +19,7 @@ const scenarios = {
   plan,
   first: firstRun,
   session,
+  phone,
   walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget('steps of the newcomer walk', stepCount, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),

@@ -36,10 +36,13 @@ const Tour = lazy(() => import('./tour').then((module) => module.Tour));
 const TourOffer = lazy(() => import('./tour-offer').then((module) => module.TourOffer));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
 
+/** Returns whether the daemon still needs a project or an agent. */
+const isFirstRun = (head: FleetSummaryView | undefined) => head !== undefined && (head.projects.length === 0 || head.agents === 0);
+
 /** Now, or the first steps while the daemon manages no project or has no agent. */
 function Home() {
   const head = topic('head').get('head');
-  if (!head || (head.projects.length > 0 && head.agents > 0)) return <Now />;
+  if (!head || !isFirstRun(head)) return <Now />;
   return (
     <>
       <FirstSteps head={head} />
@@ -139,11 +142,11 @@ export function App() {
         {!path.startsWith('/t/') && (
           <>
             <h1 class="sr">{PAGES.find((page) => page.to === path)?.name ?? 'Regatta'}</h1>
-            <StatusSentence head={head} />
+            {!(path === '/' && isFirstRun(head)) && <StatusSentence head={head} />}
           </>
         )}
         {interrupted.value && <InterruptedOffer />}
-        {path === '/' && (head?.projects.length ?? 0) > 0 && localStorage.getItem('regatta-tour') === null && <TourOffer />}
+        {path === '/' && head && !isFirstRun(head) && localStorage.getItem('regatta-tour') === null && <TourOffer />}
         <ErrorBoundary key={path}>
           <Page path={path} />
         </ErrorBoundary>

@@ -31,7 +31,7 @@ interface ClickEvent extends WorkEvent {
 const scope = self as unknown as Scope;
 const CACHE = 'regatta-offline-1';
 const OFFLINE_PAGE = '/assets/offline.html';
-const OFFLINE_FILES = [OFFLINE_PAGE, '/assets/offline.css'];
+const OFFLINE_FILES = [OFFLINE_PAGE, '/assets/offline.css', '/assets/offline.js'];
 
 scope.addEventListener('install', (event: WorkEvent) => {
   event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(OFFLINE_FILES)));
@@ -50,7 +50,7 @@ async function cached(path: string): Promise<Response> {
 scope.addEventListener('fetch', (event: RequestEvent) => {
   const path = new URL(event.request.url).pathname;
   if (event.request.mode === 'navigate') event.respondWith(fetch(event.request).catch(() => cached(OFFLINE_PAGE)));
-  else if (path === '/assets/offline.css') event.respondWith(fetch(event.request).catch(() => cached(path)));
+  else if (OFFLINE_FILES.includes(path)) event.respondWith(fetch(event.request).catch(() => cached(path)));
 });
 
 /** Shows the page of a notification: in an open tab, or else in a new one. */

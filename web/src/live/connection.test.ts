@@ -152,6 +152,18 @@ describe('the live connection', () => {
     expect(tab.entities).toEqual([['head', 99]]);
   });
 
+  it('sends a hidden tab the changes of its urgent topics at once, and the others later', async () => {
+    const [fake, tab] = [new FakeEnvironment(), new Tab()];
+    const connection = new LiveConnection(fake);
+    connection.handleRequest(tab, subscribe(['head', 'inbox']));
+    await settle();
+    connection.handleRequest(tab, { kind: 'visibility', hidden: true, urgent: ['inbox'] });
+    await fake.send(frame(1, [['head', 'head', 1], ['inbox', 'Q1', 1]]));
+    expect(tab.entities).toEqual([['Q1', 1]]);
+    connection.handleRequest(tab, { kind: 'visibility', hidden: false, urgent: ['inbox'] });
+    expect(tab.entities).toEqual([['Q1', 1], ['head', 1]]);
+  });
+
   it('stops when the daemon rejects its key, and starts again with a new key', async () => {
     const [fake, tab] = [new FakeEnvironment(), new Tab()];
     const connection = new LiveConnection(fake);
@@ -163,6 +175,8 @@ describe('the live connection', () => {
     expect(fake.urls.length).toBe(1);
     fake.status = 200;
     connection.handleRequest(tab, { ...subscribe(['head']), key: 'new' });
+    // A tab that is told `unauthorized` forgets its key, so the new key must not be answered with it.
+    expect(tab.states.at(-1)).toBe('opening');
     await settle();
     expect(fake.urls.length).toBe(2);
   });

@@ -94,6 +94,8 @@ export class LiveConnection {
         if (request.key !== this.#key) {
           this.#key = request.key;
           this.#followedTopics = []; // makes updateTopics reconnect with the new key
+          // The daemon has rejected only the key before, so the tab must not forget the new one.
+          if (this.#state.state === 'unauthorized') this.#state = { state: 'opening' };
         }
         tab.postMessage({ kind: 'state', state: this.#state });
         const known = added.filter((topic) => this.#cache.revisions.has(topic));

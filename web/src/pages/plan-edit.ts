@@ -72,7 +72,18 @@ export function wavesOf(plan: Pick<PlanView, 'tasks' | 'waves'>): Wave[] {
   return [...found].map(([number, tasks]) => ({ number, tasks })).sort((a, b) => Number(a.number) - Number(b.number) || 0);
 }
 
-/** Returns the sentences about the files that a task shares with other tasks of its wave. */
-export function conflictsOf(plan: Pick<PlanView, 'owned'>, at: number): string[] {
-  return plan.owned.filter((file) => file.others.length > 0 && (file.owner === at || file.others.includes(at))).map((file) => `${file.file}: ${file.text}`);
+export interface PlanConflict {
+  text: string;
+  /** Whether the task waits for the file, or owns it. */
+  waits: boolean;
+}
+
+/** Returns the files that a task shares with other tasks of its wave. */
+export function conflictsOf(plan: Pick<PlanView, 'owned'>, at: number): PlanConflict[] {
+  const shared = plan.owned.filter((file) => file.others.length > 0 && (file.owner === at || file.others.includes(at)));
+  return shared.map((file) => {
+    const others = file.others.map((other) => other + 1);
+    const [verb, tasks] = others.length === 1 ? ['runs', 'both'] : ['run', 'all'];
+    return { waits: file.owner !== at, text: `${others.join(', ')} ${verb} after ${file.owner + 1}: ${tasks} want ${file.file}` };
+  });
 }

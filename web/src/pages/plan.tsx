@@ -26,14 +26,14 @@ function WaveMap({ plan }: { plan: PlanView }) {
           </h3>
           {wave.tasks.map((at) => {
             const planned = plan.tasks[at];
-            const conflict = conflictsOf(plan, at).length > 0;
+            const waits = conflictsOf(plan, at).some((conflict) => conflict.waits);
             return (
-              <a key={at} href={`#plan-task-${at + 1}`} class={conflict ? 'clash' : ''} onClick={(event) => (event.preventDefault(), event.stopPropagation(), document.getElementById(`plan-task-${at + 1}`)?.focus())}>
+              <a key={at} href={`#plan-task-${at + 1}`} class={waits ? 'clash' : ''} onClick={(event) => (event.preventDefault(), event.stopPropagation(), document.getElementById(`plan-task-${at + 1}`)?.focus())}>
                 <b>{at + 1}</b> {plain(planned?.task.subject ?? '', 120)}
                 <small>
                   {planned?.task.assign ?? 'any free agent'}
                   {planned && planned.after.length > 0 && ` · after ${planned.after.map((blocker) => blocker + 1).join(', ')}`}
-                  {conflict && <span class="bad"> · ! waits for its file</span>}
+                  {waits && <span class="bad"> · ! waits for a file</span>}
                 </small>
               </a>
             );
@@ -75,8 +75,9 @@ function TaskRow({ plan, at, edit }: { plan: PlanView; at: number; edit: Edit })
           <textarea aria-label={`Description of ${name}`} rows={4} value={planned.task.description ?? ''} onChange={(event) => setTask({ description: event.currentTarget.value })} />
         </details>
         {conflicts.map((conflict) => (
-          <p key={conflict} class="bad">
-            ! {plain(conflict, 200)}
+          <p key={conflict.text} class={conflict.waits ? 'bad' : 'dim'}>
+            {conflict.waits && '! '}
+            {plain(conflict.text, 200)}
           </p>
         ))}
       </td>
@@ -198,6 +199,7 @@ function ReadyPlan(props: { plan: PlanView; edit: Edit; isEdited: boolean; disca
           <Figure name="Waves">{waves.length}</Figure>
           <Figure name="Conflicts" bad={plan.conflicts > 0}>
             {plan.conflicts}
+            {plan.conflicts > 0 && <small> solved by their order</small>}
           </Figure>
           <Figure name="Estimate">{plain(plan.estimate || 'unknown', 80)}</Figure>
         </dl>
