@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { age, plain } from './format';
 import { clockOffset, connection, paused, subscribe } from './live/client';
 import { setInterrupted } from './interrupted';
@@ -77,11 +77,18 @@ export function Panel(props: { title: ComponentChildren; aside?: ComponentChildr
   );
 }
 
-/** A table. A heading that starts with `>` is right-aligned, for numbers. */
+/** A table. A heading that starts with `>` is right-aligned, for numbers. On a phone, each row becomes a stack of cells with
+ * their headings. */
 export function Table({ heads, children, class: name }: { heads: string[]; children: ComponentChildren; class?: string }) {
+  const table = useRef<HTMLTableElement>(null);
+  useLayoutEffect(() => {
+    for (const row of table.current?.tBodies[0]?.rows ?? []) {
+      if (row.cells.length === heads.length) heads.forEach((head, index) => row.cells[index]?.setAttribute('data-head', head.replace('>', '')));
+    }
+  });
   return (
     <div class="scroll">
-      <table class={`list ${name ?? ''}`}>
+      <table ref={table} class={`list stacks ${name ?? ''}`}>
         <thead>
           <tr>
             {heads.map((head) => (

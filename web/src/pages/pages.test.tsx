@@ -362,7 +362,7 @@ describe('the palette', () => {
     expect(shown()).toEqual(before);
     type('zzzz');
     await until(() => box.textContent?.includes('Nothing matches') ?? false);
-    expect(requests.filter((url) => !url.includes('task'))).toEqual([]);
+    expect(requests.filter((url) => !url.includes('/page/tasks'))).toEqual([]);
     overlay.value = null;
     render(null, box);
     box.remove();
