@@ -6,7 +6,7 @@ import { useEffect } from 'preact/hooks';
 import { clipMiddle, plain } from './format';
 import { Header } from './header';
 import { Inbox } from './inbox';
-import { PAGES, overlay } from './keys';
+import { PAGES, overlay } from './navigation';
 import { lazy } from './lazy';
 import { connection, topic } from './live/client';
 import { Now } from './pages/now';

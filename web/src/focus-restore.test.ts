@@ -1,5 +1,6 @@
 import { afterEach, expect, it } from 'vitest';
-import { rememberFocus, restoreFocus, wantedRow } from './focus-restore';
+import { rememberFocus } from './focus-memory';
+import { restoreFocus, wantedRow } from './focus-restore';
 
 const list = '<main><table><tr data-row tabindex="0"><td><a href="/t/T1">T1</a></td></tr><tr data-row data-row-key="/t/T2" tabindex="0"><td>T2</td></tr></table></main>';
 

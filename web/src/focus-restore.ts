@@ -1,11 +1,12 @@
 // Returns the focus to where it was: when an overlay closes, and when Back returns to a page.
 //
-// A row has a key, which is its attribute `data-row-key`, or the address of its first link. `route.ts` remembers the key
-// of the row with the focus for each entry of the history. After Back, the row with that key gets the focus as soon as it
-// is in the document. A virtual list reads `wantedRow` and scrolls that row into view.
+// `route.ts` remembers the key of the row with the focus for each entry of the history (focus-memory.ts). After Back, the
+// row with that key gets the focus as soon as it is in the document. A virtual list reads `wantedRow` and scrolls that
+// row into view.
 
 import { signal } from '@preact/signals';
 import { useLayoutEffect } from 'preact/hooks';
+import { rememberedFocus, rowWithKey } from './focus-memory';
 
 export function useFocusRestore(): void {
   useLayoutEffect(() => {
@@ -16,41 +17,17 @@ export function useFocusRestore(): void {
   }, []);
 }
 
-interface FocusPosition {
-  rowKey: string;
-  scrollY: number;
-}
-
 /** The key of the row that gets the focus when it is in the document, or null. */
 export const wantedRow = signal<string | null>(null);
 
 const RESTORE_TIMEOUT_MS = 5_000;
-const positions = new Map<string, FocusPosition>();
 let observer: MutationObserver | null = null;
 let expiry = 0;
-
-/** Returns the key of a row: its attribute `data-row-key`, or the address of its first link. */
-function rowKeyOf(row: Element): string {
-  return row.getAttribute('data-row-key') ?? (row.matches('a') ? row : row.querySelector('a'))?.getAttribute('href') ?? '';
-}
-
-/** Returns the row with a key. A link outside rows counts as a row. */
-export function rowWithKey(rowKey: string): HTMLElement | null {
-  const rows = document.querySelectorAll<HTMLElement>('main [data-row-key], main [data-row], main a');
-  return [...rows].find((row) => rowKeyOf(row) === rowKey) ?? null;
-}
-
-/** Remembers the row with the focus for an entry of the history. */
-export function rememberFocus(entry: string): void {
-  const row = document.activeElement?.closest('main [data-row-key], main [data-row], main a');
-  if (row) positions.set(entry, { rowKey: rowKeyOf(row), scrollY });
-  else positions.delete(entry);
-}
 
 /** Gives the focus to the row that an entry of the history had. Stops when the person presses a key or a button. */
 export function restoreFocus(entry: string): void {
   stopRestoring();
-  const position = positions.get(entry);
+  const position = rememberedFocus(entry);
   if (!position?.rowKey) return;
   wantedRow.value = position.rowKey;
   const tryFocus = () => {

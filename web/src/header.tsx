@@ -2,13 +2,22 @@
 // bottom.
 
 import './header.css';
-import { useEffect, useRef } from 'preact/hooks';
+import { signal } from '@preact/signals';
 import { clockTime } from './format';
-import { PAGES, type PageEntry, overlay, togglePause } from './keys';
+import { PAGES, type PageEntry, overlay, togglePause } from './navigation';
+import { lazy } from './lazy';
 import { connection, paused, waitingChanges } from './live/client';
 import { route } from './route';
+import { More } from './more';
 import { theme } from './theme';
 import type { FleetSummaryView } from './api';
+
+const TabBar = lazy<{ current: string; needs: number }>(() => import('./tab-bar').then((module) => module.TabBar));
+
+/** Whether the window is as narrow as a phone. The style sheets use the same width. */
+const phoneQuery = matchMedia('(max-width: 760px)');
+const isPhone = signal(phoneQuery.matches);
+phoneQuery.addEventListener('change', (event) => (isPhone.value = event.matches));
 
 /** The beginnings of addresses that belong to a page, besides the page's own address. */
 const PAGE_OF_PREFIX: [string, string][] = [
@@ -55,83 +64,6 @@ function PageLink({ page, current }: { page: PageEntry; current: string }) {
   );
 }
 
-/** The pages behind "More". The menu closes when the focus leaves it, on Esc, and when a page opens. */
-function More({ pages, current, children }: { pages: PageEntry[]; current: string; children?: preact.ComponentChildren }) {
-  const details = useRef<HTMLDetailsElement>(null);
-  const close = () => details.current?.removeAttribute('open');
-  useEffect(close, [route.value.path]);
-  const here = pages.find((page) => page.to === current);
-  return (
-    <details
-      ref={details}
-      class="more"
-      onFocusOut={(event) => event.relatedTarget && !details.current?.contains(event.relatedTarget as Node) && close()}
-      onKeyDown={(event) => {
-        if (event.key !== 'Escape' || !details.current?.open) return;
-        close();
-        details.current.querySelector('summary')?.focus();
-        event.stopPropagation();
-      }}
-    >
-      <summary class={here ? 'current' : ''}>{children ?? here?.name ?? 'More'}</summary>
-      <div>
-        {pages.map((page) => (
-          <a key={page.to} href={page.to} aria-current={current === page.to ? 'page' : undefined} onClick={close}>
-            {page.name} <kbd>g {page.key}</kbd>
-          </a>
-        ))}
-        {children && (
-          <>
-            <button type="button" onClick={() => (close(), (overlay.value = 'palette'))}>
-              Search commands
-            </button>
-            <button type="button" onClick={theme.toggle}>
-              Light or dark
-            </button>
-          </>
-        )}
-      </div>
-    </details>
-  );
-}
-
-/** The paths of the icons, in a square of 24. */
-const ICONS: Record<string, string> = {
-  Now: 'M3 12h4l3-8 4 16 3-8h4',
-  Tasks: 'M4 6l2 2 3-4M12 6h8M4 16l2 2 3-4M12 17h8',
-  Inbox: 'M3 13l3-8h12l3 8v6H3zM3 13h5l2 3h4l2-3h5',
-  Queue: 'M4 12h12M12 7l5 5-5 5M20 5v14',
-  More: 'M5 12h.01M12 12h.01M19 12h.01',
-};
-
-function Icon({ name }: { name: string }) {
-  return (
-    <svg viewBox="0 0 24 24" aria-hidden="true">
-      <path d={ICONS[name] ?? ''} />
-    </svg>
-  );
-}
-
-/** The bar of pages at the bottom of a phone's screen. */
-function TabBar({ current, needs }: { current: string; needs: number }) {
-  const inBar = PAGES.filter((page) => page.name in ICONS);
-  return (
-    <nav class="tab-bar" aria-label="Pages, short">
-      {inBar.map((page) => (
-        <a key={page.to} href={page.to} aria-current={current === page.to ? 'page' : undefined}>
-          <Icon name={page.name} />
-          {page.name}
-          {page.to === '/inbox' && needs > 0 && <span class="count">{needs > 99 ? '99+' : needs}</span>}
-        </a>
-      ))}
-      <More pages={PAGES.filter((page) => !inBar.includes(page))} current={current}>
-        <Icon name="More" />
-        More
-      </More>
-    </nav>
-  );
-}
-
 export function Header({ head }: { head: FleetSummaryView | undefined }) {
   const current = pageOf(route.value.path);
   const needs = head?.needs_you ?? 0;
@@ -175,7 +107,7 @@ export function Header({ head }: { head: FleetSummaryView | undefined }) {
           <ConnectionStatus />
         </span>
       </header>
-      <TabBar current={current} needs={needs} />
+      {isPhone.value && <TabBar current={current} needs={needs} />}
     </>
   );
 }

@@ -1,7 +1,6 @@
 import { effect, signal } from '@preact/signals';
 import { render } from 'preact';
 import { App } from './app';
-import { listenForKeys } from './keys';
 import { lazy } from './lazy';
 import { connect, connection } from './live/client';
 import { type Problem, clearKey, exchangeCode, key } from './session';
@@ -17,7 +16,6 @@ function Root() {
 async function start(): Promise<void> {
   problem.value = await exchangeCode().catch(() => null);
   connect();
-  listenForKeys();
   // The daemon no longer accepts the key.
   effect(() => {
     if (connection.value.state === 'unauthorized' && key.peek()) clearKey();
@@ -26,10 +24,13 @@ async function start(): Promise<void> {
   addEventListener('hashchange', async () => {
     problem.value = await exchangeCode().catch(() => null);
   });
-  // The service worker and the notifications are not needed for the first view.
-  const startNotifications = () => void import('./notify').then((module) => (module.watchInbox(), module.registerWorker())).catch((error: unknown) => console.warn(`could not start the service worker: ${String(error)}`));
-  if (document.readyState === 'complete') startNotifications();
-  else addEventListener('load', startNotifications, { once: true });
+  // The first view needs neither the keys nor the service worker.
+  const startLater = () => {
+    void import('./keys').then((module) => module.listenForKeys());
+    void import('./background').then((module) => module.startBackground());
+  };
+  if (document.readyState === 'complete') startLater();
+  else addEventListener('load', startLater, { once: true });
   const root = document.getElementById('app');
   if (root) render(<Root />, root);
 }

@@ -7,7 +7,7 @@ import type { InboxItemView } from './api';
 import { plain } from './format';
 import { setUrgentTopics, subscribe, topic } from './live/client';
 import { key } from './session';
-import { scriptUrl } from './trusted';
+import { NOTIFY_STORAGE_KEY } from './service-worker-client';
 
 /** The data of a notification, from which the service worker answers. */
 export interface NoticeData {
@@ -19,15 +19,12 @@ export interface NoticeData {
   key: string;
 }
 
-const STORAGE_KEY = 'regatta-notify';
-const WORKER_URL = '/assets/service-worker.js';
-
 /** Whether the person switched notifications on in this browser. */
 export const notifies = signal(storedChoice());
 
 function storedChoice(): boolean {
   try {
-    return localStorage.getItem(STORAGE_KEY) === 'on' && Notification.permission === 'granted';
+    return localStorage.getItem(NOTIFY_STORAGE_KEY) === 'on' && Notification.permission === 'granted';
   } catch {
     return false; // without notifications or storage, they are off
   }
@@ -37,22 +34,17 @@ export function canNotify(): boolean {
   return 'Notification' in globalThis && 'serviceWorker' in navigator;
 }
 
-/** Registers the service worker. Its script lies below /assets, but the daemon lets it control all addresses. */
-export async function registerWorker(): Promise<ServiceWorkerRegistration | null> {
-  if (!('serviceWorker' in navigator)) return null;
-  return navigator.serviceWorker.register(scriptUrl(WORKER_URL) as unknown as string, { scope: '/' });
-}
-
 /** Asks the person for the permission. Call it only from a click. */
 export async function switchOn(): Promise<boolean> {
   notifies.value = (await Notification.requestPermission()) === 'granted';
-  localStorage.setItem(STORAGE_KEY, notifies.value ? 'on' : 'off');
+  localStorage.setItem(NOTIFY_STORAGE_KEY, notifies.value ? 'on' : 'off');
+  watchInbox();
   return notifies.value;
 }
 
 export function switchOff(): void {
   notifies.value = false;
-  localStorage.setItem(STORAGE_KEY, 'off');
+  localStorage.setItem(NOTIFY_STORAGE_KEY, 'off');
 }
 
 /** Returns the answers that a button of a notification may give: one permission or denial, or the choices of a question.
@@ -89,8 +81,12 @@ export async function notify(item: InboxItemView): Promise<void> {
   } as NotificationOptions);
 }
 
+let isWatching = false;
+
 /** Notifies of new items while nobody looks at this tab. Items that were there at the start are not new. */
 export function watchInbox(): void {
+  if (isWatching) return;
+  isWatching = true;
   let seen: Set<string> | null = null;
   let unsubscribe = () => {};
   effect(() => {

@@ -23,6 +23,12 @@ it('puts recent choices first without a query, and uses them only for equal matc
   expect(bestMatches(all, 'land', ['T9 Land it', 'Land T2']).map((found) => found.label)).toEqual(['Land T2', 'Land T1', 'T9 Land it']);
 });
 
+it('puts an action whose subject alone matches after tasks and pages', () => {
+  const all = [{ ...entry('Hold… · greet', 'regatta queue hold …'), verb: 'Hold…' }, entry('T1 Greet in French', '', 'Tasks')];
+  expect(bestMatches(all, 'greet', []).map((found) => found.label)).toEqual(['T1 Greet in French', 'Hold… · greet']);
+  expect(bestMatches(all, 'hold', []).map((found) => found.label)).toEqual(['Hold… · greet']);
+});
+
 it('shows at most twelve entries', () => {
   expect(bestMatches([...later, ...later], 'later', []).length).toBe(12);
 });

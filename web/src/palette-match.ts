@@ -4,6 +4,8 @@ export interface PaletteEntry {
   /** Names the entry in the list of recent choices. */
   id: string;
   label: string;
+  /** What the entry does, if it changes something. An entry whose subject alone matches comes after all others. */
+  verb?: string;
   /** The shell command or the key that does the same. */
   hint: string;
   /** The heading under which the entry stands. Earlier kinds win when entries match equally well. */
@@ -17,6 +19,7 @@ export type PaletteKind = (typeof PALETTE_KINDS)[number];
 /** Most entries that the list shows. */
 const MAX_MATCHES = 12;
 const NO_MATCH = 100;
+const ONLY_SUBJECT = 20;
 
 const wordsOf = (text: string) => text.toLowerCase().split(/[^\p{L}\p{N}]+/u).filter(Boolean);
 
@@ -43,13 +46,16 @@ function wordDistance(typed: string, text: string, words: string[]): number {
 }
 
 /** Returns how badly an entry matches the query, or null if a word of the query is not in the entry. */
-export function matchDistance(query: string, entry: Pick<PaletteEntry, 'label' | 'hint'>): number | null {
+export function matchDistance(query: string, entry: Pick<PaletteEntry, 'label' | 'hint' | 'verb'>): number | null {
   const label = entry.label.toLowerCase();
   const labelWords = wordsOf(label);
   const hint = entry.hint.toLowerCase();
   const hintWords = wordsOf(hint);
-  let sum = 0;
-  for (const typed of wordsOf(query)) {
+  const typedWords = wordsOf(query);
+  const verbWords = wordsOf(entry.verb ?? '');
+  const namesVerb = verbWords.length === 0 || typedWords.some((typed) => verbWords.some((word) => word.startsWith(typed)) || hintWords.includes(typed));
+  let sum = namesVerb || typedWords.length === 0 ? 0 : ONLY_SUBJECT;
+  for (const typed of typedWords) {
     const distance = Math.min(wordDistance(typed, label, labelWords), wordDistance(typed, hint, hintWords) + 4);
     if (distance >= NO_MATCH) return null;
     sum += distance;

@@ -7,7 +7,8 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
 import { withDrafts } from './drafts';
 import { plain } from './format';
-import { PAGES, letterKeys, overlay, setLetterKeys, togglePause } from './keys';
+import { letterKeys, setLetterKeys } from './keys';
+import { PAGES, overlay, togglePause } from './navigation';
 import { taskTopic, topic } from './live/client';
 import { missionActions } from './mission-actions';
 import { type PaletteEntry, type PaletteKind, bestMatches } from './palette-match';
@@ -40,6 +41,7 @@ const actionEntry = (action: Action, subject: string, kind: PaletteKind = 'Actio
   id: action.cli,
   kind,
   label: `${action.label} ${subject}`,
+  verb: action.label,
   hint: action.cli,
   run: () => press(action),
 });

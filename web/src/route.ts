@@ -1,7 +1,7 @@
 // The page's address. All state of a view that should survive a reload or be shared is in it.
 
 import { signal } from '@preact/signals';
-import { rememberFocus, restoreFocus } from './focus-restore';
+import { rememberFocus } from './focus-memory';
 
 export interface Route {
   path: string;
@@ -32,7 +32,7 @@ addEventListener('popstate', (event) => {
   rememberFocus(entry);
   entry = entryOf(event.state);
   route.value = currentRoute();
-  restoreFocus(entry);
+  void import('./focus-restore').then((module) => module.restoreFocus(entry));
 });
 
 export function navigate(target: string): void {

@@ -1,7 +1,7 @@
 // Offers the tour once to each browser.
 
 import { effect, signal } from '@preact/signals';
-import { overlay } from './keys';
+import { overlay } from './navigation';
 
 const STORAGE_KEY = 'regatta-tour';
 

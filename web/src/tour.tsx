@@ -4,7 +4,7 @@ import './tour.css';
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
-import { overlay } from './keys';
+import { overlay } from './navigation';
 import { navigate, route } from './route';
 import { tourSeen } from './tour-offer';
 
@@ -15,11 +15,15 @@ interface TourStep {
   selector: string;
 }
 
+const isPhone = matchMedia('(max-width: 760px)').matches;
+
 const STEPS: TourStep[] = [
   { title: 'Say what to do', text: 'Type a goal here and press Plan. An agent makes a plan; nothing starts until you approve it.', selector: '.composer' },
   { title: 'Answer what needs you', text: 'Questions, permissions and reviews wait here. The first press of a digit chooses a card, the second answers it.', selector: '#inbox' },
   { title: 'See what everybody does', text: 'A row per agent, with time to the left. A hatched bar waits, and its text says for what.', selector: '.lanes' },
-  { title: 'Reach everything by key', text: 'Ctrl-K finds each page, task and action. ? shows all keys. Every button shows the shell command that does the same.', selector: '.top .right-side, .tab-bar' },
+  isPhone
+    ? { title: 'Reach everything', text: 'The bar has the pages that you need most. More has the others, and the search for tasks and actions.', selector: '.tab-bar' }
+    : { title: 'Reach everything by key', text: 'Ctrl-K finds each page, task and action. ? shows all keys. Every button shows the shell command that does the same.', selector: '.top .right-side' },
 ];
 
 export function Tour() {

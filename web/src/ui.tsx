@@ -153,7 +153,7 @@ export async function perform(action: Action, text?: string): Promise<boolean> {
   if (next) setInterrupted({ action: { ...next, label: action.label, cli: action.cli, also }, text });
   const countText = done > 1 || all.length > 1 ? `${done} ` : '';
   const rulesText = rules.map((rule) => ` · ${rule}`).join('');
-  if (done > 0) toast(true, `${action.label.replace('…', '')}: ${countText}done${rulesText}`, action.cli.replace('…', text ? JSON.stringify(text) : ''));
+  if (done > 0) toast(true, `${action.label.replace('…', '')}: ${countText}${action.verb.endsWith('.ask') ? 'asked' : 'done'}${rulesText}`, action.cli.replace('…', text ? JSON.stringify(text) : ''));
   const remaining = new Set(busy.peek());
   remaining.delete(name);
   busy.value = remaining;

@@ -2,14 +2,17 @@
 
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
+import { lazy } from '../lazy';
 import { topic } from '../live/client';
-import { Lanes } from '../plots/lanes';
 import { SpendLine } from '../plots/spend';
 import { MergeQueues } from '../plots/queue';
 import { navigate } from '../route';
 import { ChoiceSelect, perform, shellHintProps, useTopics, withChoice } from '../ui';
 import type { Action } from '../action';
-import type { PlanView } from '../api';
+import type { FleetSize, PlanView } from '../api';
+
+// The inbox comes first; the lanes follow when their script is there.
+const Lanes = lazy<{ size: FleetSize }>(() => import('../plots/lanes').then((module) => module.Lanes));
 
 /** The input for new work. It becomes a plan, a mission or a task, depending on the actions that the daemon offers. */
 function Composer({ actions }: { actions: Action[] }) {

@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { route } from '../route';
 import { lazy } from '../lazy';
-import { overlay } from '../keys';
+import { overlay } from '../navigation';
 import { Palette } from '../palette';
 import { Agents } from './agents';
 import { Conversations } from './conversations';

@@ -159,9 +159,8 @@ pub(crate) async fn serve(
             shared.web_source.read(&name)
         };
         // Browsers may cache a file forever if its name contains a hash of its content.
-        let is_immutable = !is_page
-            && matches!(shared.web_source, WebSource::Embedded)
-            && has_content_hash(&name);
+        let is_immutable =
+            !is_page && matches!(shared.web_source, WebSource::Embedded) && has_content_hash(&name);
         found.map(|found| {
             (
                 found,

@@ -9,8 +9,10 @@ use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandError, CommandResult, usage_error};
 
 /// The examples that `--help` prints, by the command's path.
-pub(crate) const EXAMPLES: CommandExamples =
-    &[("open", &["regatta open", "regatta open T9", "regatta open /queue"])];
+pub(crate) const EXAMPLES: CommandExamples = &[(
+    "open",
+    &["regatta open", "regatta open T9", "regatta open /queue"],
+)];
 
 #[derive(Debug, Args)]
 pub(crate) struct OpenArgs {
