@@ -51,6 +51,21 @@ async function cutSession(world, context, page) {
   check((await page.locator('.interrupted').count()) === 0, 'the action is performed once, and the offer is gone');
 }
 
+/** The session ends, and the person signs in in another tab. */
+async function otherTab(world, context, page) {
+  await page.goto(`${world.url}/queue`);
+  await until('the page', async () => (await page.locator('nav').count()) > 0);
+  await context.clearCookies();
+  await page.goto(`${world.url}/queue`);
+  await until('the gate', () => hasText(page, 'Your session has ended'));
+  const other = await context.newPage();
+  await other.goto(world.open());
+  await until('the other tab', async () => (await other.locator('nav').count()) > 0);
+  await until('the first tab', async () => (await page.locator('.link.live').count()) === 1);
+  check(new URL(page.url()).pathname === '/queue', 'a sign-in in another tab opens the gate of this tab, on its page');
+  await other.close();
+}
+
 /** The daemon restarts while the page is open. */
 async function restart(world, page) {
   await page.goto(`${world.url}/tasks`);
@@ -85,6 +100,7 @@ export async function session() {
     await until('the page', () => hasText(page, 'Needs you'));
     await backToTheRow(world, page);
     await cutSession(world, context, page);
+    await otherTab(world, context, page);
     await restart(world, page);
     await context.close();
   } finally {

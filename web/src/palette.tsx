@@ -181,24 +181,41 @@ export function Palette() {
   );
 }
 
-const HELP: [string, string][] = [
-  ['?', 'this help'],
-  ['Ctrl-K', 'search pages, tasks, agents and actions'],
-  ['/', 'filter'],
-  ['j k', 'next and previous'],
-  ['Enter', 'open'],
-  ['1–9', 'answer the chosen item'],
-  ['r', 'reply with your own text'],
-  ['z', 'snooze the item for an hour'],
-  [`g, then ${PAGES.map((page) => page.key).join(' ')}`, `go to ${PAGES.map((page) => page.name).join(', ')}`],
-  ['.', 'pause or resume updates'],
-  ['L R X', 'on a task: land, revise or instruct, drop or cancel'],
-  ['n p', 'on a task: next and previous file'],
-  ['T', 'on a task: take over in a terminal'],
-  ['c', 'on a task: comment on the line; Revise sends it'],
-  ['u s i', 'on a task: split view, ignore spaces, changes since your last review'],
-  ['f w', 'on a task: follow the log, raw log'],
-  ['Esc', 'close; it never decides anything'],
+const HELP: { title: string; keys: [string, string][] }[] = [
+  {
+    title: 'Everywhere',
+    keys: [
+      ['Ctrl-K', 'search pages, tasks, agents and actions'],
+      ['?', 'this help'],
+      ['g …', PAGES.map((page) => `${page.key} ${page.name}`).join(' · ')],
+      ['/', 'filter'],
+      ['j k', 'next and previous'],
+      ['Enter', 'open'],
+      ['.', 'pause or resume updates'],
+      ['Esc', 'close; it never decides anything'],
+    ],
+  },
+  {
+    title: 'In the inbox',
+    keys: [
+      ['1–9', 'answer the chosen item'],
+      ['r', 'reply with your own text'],
+      ['z', 'snooze the item for an hour'],
+    ],
+  },
+  {
+    title: 'On a task',
+    keys: [
+      ['L', 'land'],
+      ['R', 'revise or instruct'],
+      ['X', 'drop or cancel'],
+      ['T', 'take over in a terminal'],
+      ['n p', 'next and previous file'],
+      ['c', 'comment on the line; Revise sends it'],
+      ['u s i', 'split view, ignore spaces, changes since your last review'],
+      ['f w', 'follow the log, raw log'],
+    ],
+  },
 ];
 
 export function Help() {
@@ -214,16 +231,23 @@ export function Help() {
       {open && (
         <>
           <h2>Keyboard shortcuts</h2>
-          <dl>
-            {HELP.map(([onKey, effect]) => (
-              <div key={onKey}>
-                <dt>
-                  <kbd>{onKey}</kbd>
-                </dt>
-                <dd>{effect}</dd>
-              </div>
+          <div class="help-groups">
+            {HELP.map((group) => (
+              <section key={group.title}>
+                <h3>{group.title}</h3>
+                <dl>
+                  {group.keys.map(([onKey, effect]) => (
+                    <div key={onKey}>
+                      <dt>
+                        <kbd>{onKey}</kbd>
+                      </dt>
+                      <dd>{effect}</dd>
+                    </div>
+                  ))}
+                </dl>
+              </section>
             ))}
-          </dl>
+          </div>
           <footer>
             <label>
               <input type="checkbox" checked={letterKeys.value} onChange={(event) => setLetterKeys(event.currentTarget.checked)} /> single-letter shortcuts
