@@ -58,7 +58,7 @@ export const browser = await chromium.launch({
 export async function newContext() {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
   // A person who has seen the tour, so that its offer is not on each screenshot.
-  await context.addInitScript(() => localStorage.setItem('regatta-tour', 'seen'));
+  await context.addInitScript(() => location.protocol.startsWith('http') && localStorage.setItem('regatta-tour', 'seen'));
   context.setDefaultTimeout(TIMEOUT_MS);
   return context;
 }

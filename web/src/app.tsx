@@ -139,7 +139,7 @@ export function App() {
     <div onClick={followLink}>
       <Header head={head} />
       <main id="main" tabIndex={-1} class={connection.value.state === 'lost' ? 'stale' : ''}>
-        {!path.startsWith('/t/') && (
+        {!/^\/[tm]\//.test(path) && (
           <>
             <h1 class="sr">{PAGES.find((page) => page.to === path)?.name ?? 'Regatta'}</h1>
             {!(path === '/' && isFirstRun(head)) && <StatusSentence head={head} />}

@@ -23,6 +23,7 @@ phoneQuery.addEventListener('change', (event) => (isPhone.value = event.matches)
 const PAGE_OF_PREFIX: [string, string][] = [
   ['/t/', '/tasks'],
   ['/m/', '/tasks'],
+  ['/missions', '/tasks'],
   ['/plan/', '/'],
   ['/agents/', '/agents'],
 ];
