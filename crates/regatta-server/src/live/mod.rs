@@ -11,6 +11,7 @@ mod agent_timelines; // the states of agents over time
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
+mod inbox_items; // what needs a person, with buttons
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
@@ -41,6 +42,7 @@ type LandedCounts = BTreeMap<String, u32>;
 #[derive(Default)]
 pub(crate) struct LiveCaches {
     lanes: agent_timelines::LaneHistory,
+    change_sizes: inbox_items::ChangeSizes,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
     /// Recently shown ended tasks, with the time of their end.

@@ -1,0 +1,502 @@
+//! Builds the inbox items of the web page: each item with its group, its buttons, and the size of
+//! the change that waits for a review.
+//!
+//! `regatta_core::inbox` decides which items exist and which items share a cause.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use regatta_api::input::RuntimeName;
+use regatta_api::live_view::{ChangeSummary, InboxItemView, PageAction};
+use regatta_api::patch;
+use regatta_api::view::{InboxChoice, InboxView};
+use regatta_core::agent::{Agent, Runtime};
+use regatta_core::agent_protocol::RequestContent;
+use regatta_core::board::Board;
+use regatta_core::ids::{CommitId, Now};
+use regatta_core::inbox::{CauseClass, InboxKind};
+use regatta_core::landing;
+use regatta_core::shell_quote::quote;
+use regatta_core::task::{Submission, Task};
+use regatta_engine::ports::git::{CommitGit, CommitRange, ProjectRepo};
+use serde_json::{Value, json};
+
+use super::actions::{ActionBuilder, new_button, with_landed_change};
+
+/// Maximum number of changes whose lines are counted for one frame (one set of changes for the
+/// page). The number is limited because counting is slow; the next frames count the rest.
+const MAX_COUNTED_PER_FRAME: usize = 8;
+/// Number of changes whose counted lines are kept. More changes than this rarely wait for a review.
+const MAX_CACHED_COUNTS: usize = 500;
+
+/// The numbers of added and removed lines of a change.
+#[derive(Clone, Copy)]
+struct LineCounts {
+    added: u64,
+    removed: u64,
+}
+
+/// The counted lines of changes that wait for a review, by the change's last commit.
+#[derive(Default)]
+pub(super) struct ChangeSizes {
+    counts: Mutex<BTreeMap<CommitId, LineCounts>>,
+}
+
+/// Builds the inbox of the web page from one board, which is the daemon's state in memory.
+pub(super) struct InboxBuilder<'a> {
+    pub(super) board: &'a Board,
+    pub(super) now: Now,
+    pub(super) git: &'a dyn CommitGit,
+    pub(super) sizes: &'a ChangeSizes,
+}
+
+impl InboxBuilder<'_> {
+    /// Returns the inbox items that are not hidden (snoozed) at present, the longest waiting first.
+    pub(super) fn items(&self) -> Vec<InboxItemView> {
+        let mut counted = 0;
+        InboxView::list(self.board, None, self.now)
+            .into_iter()
+            .filter(InboxView::is_shown)
+            .map(|inbox| InboxItemView {
+                actions: self.actions(&inbox),
+                group: inbox.group_key(),
+                change: self.change(&inbox, &mut counted),
+                item: inbox,
+            })
+            .collect()
+    }
+
+    fn task(&self, inbox: &InboxView) -> Option<&Task> {
+        let id = inbox.task?;
+        let found = self.board.tasks.get(&id);
+        found
+            .or_else(|| self.board.failed.get(&id))
+            .map(|task| &**task)
+    }
+
+    fn actions(&self, inbox: &InboxView) -> Vec<PageAction> {
+        let mut actions = inbox_actions(inbox);
+        if let Some(task) = self.task(inbox) {
+            for action in &mut actions {
+                if action.verb == "land" {
+                    *action = with_landed_change(self.board, task, action.clone());
+                }
+            }
+        }
+        if let Some(change_model) = self.model_action(inbox) {
+            for action in &mut actions {
+                action.first = false;
+            }
+            actions.insert(0, change_model);
+        }
+        actions
+    }
+
+    /// Returns the button that gives an agent another model, for an agent whose model its program
+    /// does not offer. Regatta tries the agent again when its settings change.
+    fn model_action(&self, inbox: &InboxView) -> Option<PageAction> {
+        let cause = inbox.cause.as_ref()?;
+        let agent = self.board.agents.get(inbox.agent.as_ref()?)?;
+        // The settings of a derived agent are those of its base.
+        if cause.class != CauseClass::Model || agent.derived_from.is_some() {
+            return None;
+        }
+        let button = new_button(
+            "Choose a model…",
+            "agent.add",
+            registration(agent),
+            format!("regatta agent add {} … --model …", agent.name),
+        );
+        Some(button.with_text_at("/profile/model").default_choice())
+    }
+
+    /// Returns the size of the change that waits for a review; `None` for other items.
+    fn change(&self, inbox: &InboxView, counted: &mut usize) -> Option<ChangeSummary> {
+        let task = self
+            .task(inbox)
+            .filter(|_| inbox.kind == InboxKind::Review)?;
+        let work = task.submission.as_ref()?;
+        let lines = self.count_lines(task, work, counted);
+        Some(ChangeSummary {
+            head: work.commit.clone(),
+            files: work.changed.len(),
+            added: lines.map(|lines| lines.added),
+            removed: lines.map(|lines| lines.removed),
+            guarded: landing::guarded_parts(self.board, task, work),
+        })
+    }
+
+    /// Returns the numbers of changed lines, from the cache or from git. Returns `None` if enough
+    /// changes were counted for this frame, or if git fails.
+    fn count_lines(
+        &self,
+        task: &Task,
+        work: &Submission,
+        counted: &mut usize,
+    ) -> Option<LineCounts> {
+        let mut counts = self
+            .sizes
+            .counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = counts.get(&work.commit) {
+            return Some(*known);
+        }
+        if *counted == MAX_COUNTED_PER_FRAME {
+            return None;
+        }
+        *counted += 1;
+        let repo = ProjectRepo::from_project(self.board.projects.get(&task.project)?);
+        let range = CommitRange {
+            base: &work.base,
+            commit: &work.commit,
+        };
+        let text = match self.git.diff(&repo, range) {
+            Ok(text) => text,
+            Err(error) => {
+                let commit = &work.commit;
+                tracing::debug!(%commit, "could not count the changed lines of commit {commit}: {error}");
+                return None;
+            }
+        };
+        let mut lines = LineCounts {
+            added: 0,
+            removed: 0,
+        };
+        for file in patch::files_in_patch(&text) {
+            lines.added += file.added as u64;
+            lines.removed += file.removed as u64;
+        }
+        if counts.len() >= MAX_CACHED_COUNTS {
+            counts.clear();
+        }
+        counts.insert(work.commit.clone(), lines);
+        Some(lines)
+    }
+}
+
+/// Returns the input of the verb `agent.add` that registers an agent again with its present
+/// settings.
+fn registration(agent: &Agent) -> Value {
+    json!({
+        "name": agent.name,
+        "runtime": runtime_name(&agent.runtime),
+        "command": agent.runtime.argv().unwrap_or_default(),
+        "role": agent.role,
+        "provider": agent.provider,
+        "description": agent.description,
+        "max_tasks": agent.max_tasks,
+        "profile": agent.profile,
+        "anyway": true,
+    })
+}
+
+fn runtime_name(runtime: &Runtime) -> RuntimeName {
+    match runtime {
+        Runtime::Scripted => RuntimeName::Scripted,
+        Runtime::Command { .. } => RuntimeName::Command,
+        Runtime::Acp { .. } => RuntimeName::Acp,
+        Runtime::Claude { .. } => RuntimeName::Claude,
+        Runtime::Codex {
+            app_server: false, ..
+        } => RuntimeName::Codex,
+        Runtime::Codex {
+            app_server: true, ..
+        } => RuntimeName::CodexServer,
+        Runtime::Outside => RuntimeName::Outside,
+    }
+}
+
+/// Returns the buttons of an inbox item.
+fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
+    let id = &inbox.id;
+    let hour = json!({ "id": id, "ms": 3_600_000 });
+    let later = new_button(
+        "Later: in 1 h",
+        "inbox.snooze",
+        hour,
+        format!("regatta inbox snooze {id} 1h"),
+    )
+    .with_key('z');
+    let mut all = answer_actions(inbox);
+    // An item of the kind `request` asks for access for an unknown machine or person. Such an item
+    // cannot be postponed, because no work waits for the answer.
+    if inbox.kind != InboxKind::Request {
+        all.push(later);
+    }
+    all
+}
+
+fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
+    let id = &inbox.id;
+    let answer = |say: Value, reach: &str| json!({ "id": id, "answer": say, "reach": reach });
+    match inbox
+        .ask
+        .as_ref()
+        .map(|agent_request| &agent_request.content)
+    {
+        Some(RequestContent::Permission { .. }) => {
+            let allow = |label: &str, reach: &str| {
+                let flag = if reach == "once" {
+                    String::new()
+                } else {
+                    format!(" --for {reach}")
+                };
+                new_button(
+                    label,
+                    "inbox.answer",
+                    answer(json!({ "say": "allow" }), reach),
+                    format!("regatta allow {id}{flag}"),
+                )
+            };
+            vec![
+                allow("Allow once", "once").default_choice(),
+                allow("Allow for this task", "task"),
+                new_button(
+                    "Deny",
+                    "inbox.answer",
+                    answer(json!({ "say": "deny", "words": null }), "once"),
+                    format!("regatta deny {id}"),
+                ),
+                allow("Always allow", "always").irreversible(),
+            ]
+        }
+        Some(RequestContent::Question {
+            choices, schema, ..
+        }) => {
+            let say = |text: &str| answer(json!({ "say": "text", "text": text }), "once");
+            let choice = |nth: usize, text: &String| {
+                let cli = format!("regatta answer {id} {}", quote(text));
+                let button = new_button(text, "inbox.answer", say(text), cli);
+                if nth == 0 {
+                    button.default_choice()
+                } else {
+                    button
+                }
+            };
+            let mut all: Vec<PageAction> = choices
+                .iter()
+                .enumerate()
+                .map(|(nth, text)| choice(nth, text))
+                .collect();
+            let form = schema
+                .as_deref()
+                .and_then(|schema| serde_json::from_str(schema).ok())
+                .filter(|form: &serde_json::Value| form.is_object() && choices.is_empty());
+            match form {
+                Some(form) => {
+                    let fill = new_button(
+                        "Fill in…",
+                        "inbox.answer",
+                        say(""),
+                        format!("regatta answer {id} '{{…}}'"),
+                    );
+                    all.push(PageAction {
+                        form: Some(form),
+                        ..fill.with_text_at("/answer/text").default_choice()
+                    });
+                    let decline = answer(json!({ "say": "deny", "words": null }), "once");
+                    all.push(new_button(
+                        "Decline",
+                        "inbox.answer",
+                        decline,
+                        format!("regatta deny {id}"),
+                    ));
+                }
+                None => {
+                    let reply = new_button(
+                        "Reply…",
+                        "inbox.answer",
+                        say(""),
+                        format!("regatta answer {id} …"),
+                    );
+                    all.push(reply.with_text_at("/answer/text"));
+                }
+            }
+            all
+        }
+        None => decision_actions(inbox),
+    }
+}
+
+/// Returns the buttons of an inbox item that is not an agent's request, such as finished work to
+/// review. Each button calls a different API verb. Before a person lands a change or stops a quiet
+/// agent, the first button shows the change or the log.
+fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
+    let look = match (inbox.kind, inbox.task) {
+        (InboxKind::Review, Some(task)) => Some(PageAction {
+            to: Some(format!("/t/{task}?tab=change")),
+            ..new_button(
+                "Open the change",
+                "diff",
+                json!({ "id": task }),
+                format!("regatta diff {task}"),
+            )
+        }),
+        (InboxKind::Stuck, Some(task)) => Some(PageAction {
+            to: Some(format!("/t/{task}?tab=log")),
+            ..new_button(
+                "Open the log",
+                "show",
+                json!({ "id": task }),
+                format!("regatta logs {task}"),
+            )
+        }),
+        _ => None,
+    };
+    let choices = inbox.ways.iter().map(|choice| choice_button(inbox, choice));
+    let mut actions: Vec<PageAction> = look.into_iter().chain(choices).collect();
+    if let Some(first) = actions.first_mut() {
+        first.first = true;
+    }
+    actions
+}
+
+fn choice_button(inbox: &InboxView, choice: &InboxChoice) -> PageAction {
+    let mut letters = choice.choice.chars();
+    let label: String = match (inbox.kind, choice.choice.as_str()) {
+        (InboxKind::Review, "revise") => "Send back".to_owned(),
+        (InboxKind::Stuck, "wait") => "Wait 15 min".to_owned(),
+        _ => letters
+            .next()
+            .into_iter()
+            .flat_map(char::to_uppercase)
+            .chain(letters)
+            .collect(),
+    };
+    let label = if choice.words.is_some() {
+        label + "…"
+    } else {
+        label
+    };
+    let button = new_button(
+        &label,
+        &choice.verb,
+        choice.input.clone(),
+        choice.line.clone(),
+    );
+    PageAction {
+        grave: choice.grave,
+        words: choice.words.clone(),
+        ..button
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every button of an item calls an existing verb with an input that it accepts. The first
+    /// button of a review opens the change, so that no first key lands unread work.
+    #[test]
+    fn the_first_button_of_a_review_opens_the_change_and_every_button_is_valid() {
+        let tool = json!({ "id": "1", "title": "x", "kind": "execute", "status": "pending" });
+        let permission = json!({ "want": "permission", "tool": tool, "options": [] });
+        let question =
+            json!({ "want": "question", "text": "keep?", "choices": ["keep", "410 Gone"] });
+        let item_with = |want: &Value| {
+            let mut ask = want.clone();
+            ask["id"] = json!("1");
+            InboxView {
+                id: "Q7".into(),
+                kind: InboxKind::Permission,
+                task: "T3".parse().ok(),
+                project: regatta_core::ids::ProjectName::new("shop").ok(),
+                agent: None,
+                subject: String::new(),
+                why: String::new(),
+                choices: vec![],
+                ways: vec![],
+                since_wall: 0,
+                escalated: false,
+                snoozed_until_wall: None,
+                ask: Some(serde_json::from_value(ask).unwrap()),
+                cause: None,
+            }
+        };
+        let (item, question) = (item_with(&permission), item_with(&question));
+        let inbox_choice = |choice: &str, verb: &str, input: Value| {
+            let (choice, verb, line) = (
+                choice.to_owned(),
+                verb.to_owned(),
+                format!("regatta {verb} T3"),
+            );
+            InboxChoice {
+                choice,
+                verb,
+                input,
+                words: None,
+                line,
+                grave: false,
+            }
+        };
+        let revise = inbox_choice("revise", "revise", json!({ "id": "T3", "text": "" }));
+        let revise = InboxChoice {
+            words: Some("/text".into()),
+            ..revise
+        };
+        let drop = InboxChoice {
+            grave: true,
+            ..inbox_choice("drop", "drop", json!({ "id": "T3" }))
+        };
+        let ways = vec![
+            inbox_choice("land", "land", json!({ "id": "T3" })),
+            revise,
+            drop,
+        ];
+        let review = InboxView {
+            kind: InboxKind::Review,
+            ask: None,
+            ways,
+            ..item.clone()
+        };
+        let buttons = inbox_actions(&review);
+        let labels: Vec<&str> = buttons.iter().map(|action| action.label.as_str()).collect();
+        assert_eq!(
+            labels,
+            [
+                "Open the change",
+                "Land",
+                "Send back…",
+                "Drop",
+                "Later: in 1 h"
+            ]
+        );
+        let flags: Vec<_> = buttons
+            .iter()
+            .map(|action| (action.first, action.grave, action.to.is_some()))
+            .collect();
+        assert_eq!(
+            flags[..4],
+            [
+                (true, false, true),
+                (false, false, false),
+                (false, false, false),
+                (false, true, false)
+            ]
+        );
+        let stuck = InboxView {
+            kind: InboxKind::Stuck,
+            ..review.clone()
+        };
+        assert_eq!(inbox_actions(&stuck)[0].label, "Open the log");
+        let mut checked = 0;
+        for mut action in [&item, &question, &review, &stuck]
+            .into_iter()
+            .flat_map(inbox_actions)
+        {
+            if let Some(pointer) = &action.words {
+                *action
+                    .input
+                    .pointer_mut(pointer)
+                    .expect("the text has a place") = json!("some words");
+            }
+            let input = serde_json::to_vec(&action.input).unwrap();
+            let call = regatta_api::Call::parse(&action.verb, &input);
+            assert!(call.is_ok(), "{}: {:?}", action.label, call.err());
+            assert!(action.cli.starts_with("regatta "), "{}", action.cli);
+            checked += 1;
+        }
+        assert!(checked >= 17, "{checked}");
+    }
+}
