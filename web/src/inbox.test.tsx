@@ -32,7 +32,7 @@ describe('the inbox', () => {
     const box = document.createElement('div');
     render(<Inbox />, box);
     const cards = [...box.querySelectorAll('.card')];
-    expect(cards.map((element) => element.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
+    expect(cards.map((element) => element.querySelector('header a')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
     expect(cards.slice(0, 5).map((element) => element.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do bridge:slack:ann 1', 'Do V7 1', 'Do Z1 1']);
     expect(cards[4]?.textContent).toContain('unheard_of <b>');
     expect(box.querySelector('.card .cli')?.textContent).toContain('regatta x budget:day');

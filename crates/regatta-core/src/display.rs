@@ -260,13 +260,13 @@ pub fn task_display(board: &Board, task: &Task) -> ItemDisplay {
     // The task of a team member's session is shown with the state of that member.
     match launch::activity_of_task(board, task) {
         Some(activity) => member_display(activity),
-        None if is_quiet(board, task) => ItemDisplay::new(DisplayState::Needs, QUIET),
+        None if is_quiet(board, task) => ItemDisplay::new(DisplayState::Needs, STUCK),
         None => status_display(task),
     }
 }
 
 /// The label of a task whose agent has printed nothing for a long time.
-const QUIET: &str = "quiet";
+const STUCK: &str = "stuck";
 
 /// Returns whether a person should look at the task, because its agent has printed nothing for a
 /// long time. Such a task is in the inbox, so it does not also count as working. A person who

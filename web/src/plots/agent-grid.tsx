@@ -1,13 +1,14 @@
 // A large fleet: one cell per agent, and the states per provider over the last hour. Also the table of any fleet.
 
 import { Component } from 'preact';
-import { age, plain } from '../format';
+import { plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
 import type { AgentLaneView, DisplayState, StateSharesView } from '../api';
 import { BUSY_AGENT_STATES, STATES } from '../states';
 import { LEGEND, byUrgency } from './lanes';
+import { exactDuration } from './time-axis';
 
 export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
   return (
@@ -28,6 +29,32 @@ export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
         </tr>
       ))}
     </Table>
+  );
+}
+
+/** An empty fleet: what an agent is, and the commands that add one. */
+export function NoAgents() {
+  const steps: [string, string][] = [
+    ['regatta provider', 'finds the agent programs on this machine'],
+    ['regatta agent add claude-1 --preset claude', 'adds one of them as an agent'],
+    ['regatta demo --serve', 'shows a fleet at work, without any program or key'],
+  ];
+  return (
+    <div class="no-agents">
+      <p>
+        <b>No agents yet, so no task can start.</b> An agent is a coding program that works under a name.
+      </p>
+      <ul class="spans">
+        {steps.map(([line, effect]) => (
+          <li key={line}>
+            <code>{line}</code> <span class="dim">{effect}</span>
+          </li>
+        ))}
+      </ul>
+      <p class="empty">
+        <a href="/setup">Setup</a> lists the programs that Regatta knows.
+      </p>
+    </div>
   );
 }
 
@@ -73,7 +100,7 @@ export function AgentGrid({ lanes }: { lanes: AgentLaneView[] }) {
       {shares.length > 0 && (
         <p class="axis" aria-hidden="true">
           {[0, 1, 2, 3, 4].map((index) => (
-            <span key={index}>-{age(Math.round(slots * (1 - index / 5) * 60) * 1_000)}</span>
+            <span key={index}>-{exactDuration(Math.round(slots * (1 - index / 5) * 60) * 1_000)}</span>
           ))}
           <span>now</span>
         </p>
@@ -122,7 +149,9 @@ function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: numb
     <div class="share">
       <div>
         {shares.provider}
-        <small>{shares.lanes} lanes</small>
+        <small>
+          {shares.lanes} {shares.lanes === 1 ? 'agent' : 'agents'}
+        </small>
       </div>
       <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${shares.provider}, last ${slots} minutes; now ${counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(', ')}`}>
         {[...stackedPaths(shares.minutes, shares.lanes, clock.value, width, height, slots)].map(([at, d]) => (

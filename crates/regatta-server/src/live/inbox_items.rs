@@ -57,11 +57,19 @@ impl InboxBuilder<'_> {
         InboxView::list(self.board, None, self.now)
             .into_iter()
             .filter(InboxView::is_shown)
-            .map(|inbox| InboxItemView {
-                actions: self.actions(&inbox),
-                group: inbox.group_key(),
-                change: self.change(&inbox, &mut counted),
-                item: inbox,
+            .map(|inbox| {
+                let change = self.change(&inbox, &mut counted);
+                // The size of the change is shown on its own, so the subject is only the task's.
+                let subject = match self.task(&inbox) {
+                    Some(task) if change.is_some() => task.subject.clone(),
+                    _ => inbox.subject.clone(),
+                };
+                InboxItemView {
+                    actions: self.actions(&inbox),
+                    group: inbox.group_key(),
+                    change,
+                    item: InboxView { subject, ..inbox },
+                }
             })
             .collect()
     }
