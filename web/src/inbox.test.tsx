@@ -42,6 +42,29 @@ describe('the inbox', () => {
   });
 });
 
+describe('agents with the same fault', () => {
+  it('are one card with the cause, the fix, the agents, and one answer for all', () => {
+    const cause = { class: 'model', detail: 'opus-5', text: 'the provider does not know the model opus-5', fix: 'choose a model', noun: 'agents' };
+    const item = (name: string) => ({ id: `agent:${name}`, kind: 'settings', agent: name, subject: `${name} cannot work`, why: '', since_wall: 1, escalated: false, group: 'one', cause, actions: [{ label: 'Choose a model…', verb: 'agent.add', input: { name, profile: { model: 'opus-5' } }, cli: `regatta agent add ${name} … --model …`, words: '/profile/model', first: true }, { label: 'Resume', verb: 'resume', input: { id: name }, cli: `regatta resume ${name}` }] });
+    const all = ['claude-1', 'codex-2', 'codex-10'].map(item);
+    for (const entry of all) topic('inbox').entities.set(`item/${entry.id}`, signal(entry));
+    topic('inbox').keys.value = all.map((entry) => `item/${entry.id}`);
+    const box = document.createElement('div');
+    render(<Inbox />, box);
+    expect(box.querySelectorAll('.card').length).toBe(1);
+    expect(box.querySelector('.headline')?.textContent).toBe('3 agents: the provider does not know the model opus-5');
+    expect(box.querySelector('.why')?.textContent).toBe('fix: choose a model');
+    expect([...box.querySelectorAll('.members a')].map((link) => link.textContent)).toEqual(['claude-1', 'codex-2', 'codex-10']);
+    expect([...box.querySelectorAll('.card button')].map((button) => button.textContent?.trim())).toEqual(['Choose a model for all 3… 1', 'Resume all 3 2']);
+    const group = { key: 'one', items: all as unknown as InboxItemView[] };
+    const resume = groupAction(group, group.items[0]?.actions[1] as never);
+    expect(resume.cli).toBe('regatta resume claude-1 codex-2 codex-10');
+    expect(resume.also?.map((other) => other.input.id)).toEqual(['codex-2', 'codex-10']);
+    render(null, box);
+    topic('inbox').keys.value = [];
+  });
+});
+
 describe('requests that ask the same', () => {
   it('are answered in one call, and snoozed one by one', async () => {
     const requests: [string, Record<string, unknown>][] = [];

@@ -56,7 +56,9 @@ export function groupAction({ items }: Group, action: Action): Action {
   if (!first || others.length === 0 || action.to) return action;
   const [words, ellipsis] = action.label.endsWith('…') ? [action.label.slice(0, -1), '…'] : [action.label, ''];
   const isRequest = !first.cause || first.cause.class === 'request';
-  const label = isRequest ? `${words} × ${items.length}${ellipsis}` : `${words}${/\d/.test(words) ? ',' : ''} all ${items.length}${ellipsis}`;
+  // "Resume all 30", "Choose a model for all 30…", "Wait 15 min, all 19".
+  const joint = /\d/.test(words) ? ', all' : words.includes(' ') ? ' for all' : ' all';
+  const label = isRequest ? `${words} × ${items.length}${ellipsis}` : `${words}${joint} ${items.length}${ellipsis}`;
   if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : sharedCli(action, others.length), input: { ...action.input, alike: true } };
   const otherActions = others.flatMap((item) => item.actions.filter((candidate) => candidate.verb === action.verb && candidate.label === action.label));
   // The command resume takes several names, so one line resumes all agents.
