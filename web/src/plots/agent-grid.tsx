@@ -98,11 +98,12 @@ export function AgentGrid({ lanes }: { lanes: AgentLaneView[] }) {
         </ul>
       )}
       {shares.length > 0 && (
-        <p class="axis" aria-hidden="true">
-          {[0, 1, 2, 3, 4].map((index) => (
-            <span key={index}>-{exactDuration(Math.round(slots * (1 - index / 5) * 60) * 1_000)}</span>
+        <p class="axis minutes" aria-hidden="true">
+          {minuteTicks(slots).map((minutes) => (
+            <span key={minutes} style={{ right: `${(100 * minutes) / slots}%` }}>
+              {minutes === 0 ? 'now' : `-${exactDuration(minutes * 60_000)}`}
+            </span>
           ))}
-          <span>now</span>
         </p>
       )}
       {shares.map((shares) => (
@@ -119,9 +120,14 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
   const paths = new Map<DisplayState, string>();
   const slot = width / slots;
   const first = Math.floor(now / 60_000) - slots + 1;
-  for (const [wall, counts] of minutes) {
-    const index = Math.floor(wall / 60_000) - first;
-    if (index < 0 || index >= slots) continue;
+  // A minute in which no state changed has no entry, so the minute before it continues.
+  let next = 0;
+  let counts: number[] = [];
+  for (let index = 0; index < slots; index += 1) {
+    for (let entry = minutes[next]; entry && Math.floor(entry[0] / 60_000) - first <= index; entry = minutes[next]) {
+      counts = entry[1];
+      next += 1;
+    }
     let y = height;
     for (const at of BUSY_AGENT_STATES) {
       const tall = ((counts[STATE_ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
@@ -137,7 +143,13 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
 export function minutesFor(shares: StateSharesView[], now: number): number {
   const first = Math.min(now, ...shares.flatMap((shares) => shares.minutes[0]?.[0] ?? []));
   const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
-  return [5, 10, 20, 30].find((minutes) => minutes >= past) ?? 60;
+  return Math.min(60, Math.max(5, past));
+}
+
+/** Returns the whole minutes before now that the axis names: at most seven, in even steps. */
+function minuteTicks(slots: number): number[] {
+  const step = [1, 2, 5, 10].find((minutes) => slots / minutes <= 6) ?? 10;
+  return Array.from({ length: Math.floor(slots / step) + 1 }, (_, index) => index * step);
 }
 
 function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: number }) {

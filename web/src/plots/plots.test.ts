@@ -66,7 +66,9 @@ describe('bars', () => {
     const paths = stackedPaths(minutes, 4, now, 600, 40);
     expect([...paths.keys()].sort()).toEqual(['needs', 'working']);
     expect(paths.get('working')?.match(/M/g)?.length).toBe(60);
-    expect(stackedPaths([[0, [9]]], 4, now, 600, 40).size).toBe(0);
+    // The counts of a minute hold until the next entry, also if that minute is before the window.
+    expect(stackedPaths([[0, [0, 0, 0, 0, 4]]], 4, now, 600, 40).get('working')?.match(/M/g)?.length).toBe(60);
+    expect(stackedPaths([[now + 60_000, [9]]], 4, now, 600, 40).size).toBe(0);
   });
 });
 
