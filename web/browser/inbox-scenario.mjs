@@ -72,10 +72,7 @@ async function deliberateLanding(world, context, complaints) {
     check((await dialog(page).count()) === 0, 'a change that was opened lands with one key');
   }
 
-  // A choice that nobody opened and the setting "always".
-  world.write('regatta.toml', '[project]\nname = "webapp"\ntrunk = "main"\n\n[validation]\ncommands = ["sh ./test.sh"]\n\n[landing]\nprotected = ["auth/**"]\nconfirm = "always"\n');
   await page.goto(`${world.url}/inbox`);
-  await until('the setting', async () => (await world.call('show', { id: 'T2' })).word === 'review');
   await until('the inbox', async () => (await card(page, 'Hash passwords').count()) === 1);
   await page.setViewportSize({ width: 390, height: 844 });
   const width = await page.evaluate(() => document.documentElement.scrollWidth);

@@ -3,44 +3,22 @@
 //!
 //! `regatta_core::inbox` decides which items exist and which items share a cause.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
 use regatta_api::input::RuntimeName;
-use regatta_api::live_view::{ChangeSummary, InboxItemView, PageAction};
-use regatta_api::patch;
+use regatta_api::live_view::{ChangeSummary, InboxItemView, LandConfirmation, PageAction};
 use regatta_api::view::{InboxChoice, InboxView};
 use regatta_core::agent::{Agent, Runtime};
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::board::Board;
-use regatta_core::ids::{CommitId, Now};
+use regatta_core::ids::Now;
 use regatta_core::inbox::{CauseClass, InboxKind};
 use regatta_core::landing;
 use regatta_core::shell_quote::quote;
-use regatta_core::task::{Submission, Task};
-use regatta_engine::ports::git::{CommitGit, CommitRange, ProjectRepo};
+use regatta_core::task::Task;
+use regatta_engine::ports::git::{CommitGit, ProjectRepo};
 use serde_json::{Value, json};
 
 use super::actions::{ActionBuilder, new_button, with_landed_change};
-
-/// Maximum number of changes whose lines are counted for one frame (one set of changes for the
-/// page). The number is limited because counting is slow; the next frames count the rest.
-const MAX_COUNTED_PER_FRAME: usize = 8;
-/// Number of changes whose counted lines are kept. More changes than this rarely wait for a review.
-const MAX_CACHED_COUNTS: usize = 500;
-
-/// The numbers of added and removed lines of a change.
-#[derive(Clone, Copy)]
-struct LineCounts {
-    added: u64,
-    removed: u64,
-}
-
-/// The counted lines of changes that wait for a review, by the change's last commit.
-#[derive(Default)]
-pub(super) struct ChangeSizes {
-    counts: Mutex<BTreeMap<CommitId, LineCounts>>,
-}
+use super::change_sizes::ChangeSizes;
 
 /// Builds the inbox of the web page from one board, which is the daemon's state in memory.
 pub(super) struct InboxBuilder<'a> {
@@ -86,8 +64,15 @@ impl InboxBuilder<'_> {
         let mut actions = inbox_actions(inbox);
         if let Some(task) = self.task(inbox) {
             for action in &mut actions {
-                if action.verb == "land" {
-                    *action = with_landed_change(self.board, task, action.clone());
+                if action.verb != "land" {
+                    continue;
+                }
+                *action = with_landed_change(self.board, task, action.clone());
+                // The work in the queue was let through before, so nobody has to read it again.
+                if let (InboxKind::Landing, Some(lands)) = (inbox.kind, &mut action.lands)
+                    && lands.confirm == LandConfirmation::Unread
+                {
+                    lands.confirm = LandConfirmation::Never;
                 }
             }
         }
@@ -124,7 +109,8 @@ impl InboxBuilder<'_> {
             .task(inbox)
             .filter(|_| inbox.kind == InboxKind::Review)?;
         let work = task.submission.as_ref()?;
-        let lines = self.count_lines(task, work, counted);
+        let repo = ProjectRepo::from_project(self.board.projects.get(&task.project)?);
+        let lines = self.sizes.count(self.git, &repo, work, counted);
         Some(ChangeSummary {
             head: work.commit.clone(),
             files: work.changed.len(),
@@ -132,54 +118,6 @@ impl InboxBuilder<'_> {
             removed: lines.map(|lines| lines.removed),
             guarded: landing::guarded_parts(self.board, task, work),
         })
-    }
-
-    /// Returns the numbers of changed lines, from the cache or from git. Returns `None` if enough
-    /// changes were counted for this frame, or if git fails.
-    fn count_lines(
-        &self,
-        task: &Task,
-        work: &Submission,
-        counted: &mut usize,
-    ) -> Option<LineCounts> {
-        let mut counts = self
-            .sizes
-            .counts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = counts.get(&work.commit) {
-            return Some(*known);
-        }
-        if *counted == MAX_COUNTED_PER_FRAME {
-            return None;
-        }
-        *counted += 1;
-        let repo = ProjectRepo::from_project(self.board.projects.get(&task.project)?);
-        let range = CommitRange {
-            base: &work.base,
-            commit: &work.commit,
-        };
-        let text = match self.git.diff(&repo, range) {
-            Ok(text) => text,
-            Err(error) => {
-                let commit = &work.commit;
-                tracing::debug!(%commit, "could not count the changed lines of commit {commit}: {error}");
-                return None;
-            }
-        };
-        let mut lines = LineCounts {
-            added: 0,
-            removed: 0,
-        };
-        for file in patch::files_in_patch(&text) {
-            lines.added += file.added as u64;
-            lines.removed += file.removed as u64;
-        }
-        if counts.len() >= MAX_CACHED_COUNTS {
-            counts.clear();
-        }
-        counts.insert(work.commit.clone(), lines);
-        Some(lines)
     }
 }
 
@@ -393,6 +331,59 @@ fn choice_button(inbox: &InboxView, choice: &InboxChoice) -> PageAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The page gets the commit that Land would land, and the project's setting for the question.
+    #[test]
+    fn land_names_its_commit_and_when_the_page_asks() {
+        use regatta_core::command::{Actor, Command, Request, decide};
+        use regatta_core::task::Submission;
+        let add_project = json!({
+            "name": "shop", "location": "/shop", "trunk": "main", "validation": ["true"],
+            "validation_timeout_ms": 60_000, "settings": { "landing": { "confirm": "always" } },
+        });
+        let add_task = json!({ "project": "shop", "subject": "work" });
+        let commands = [
+            Command::AddProject(serde_json::from_value(add_project).unwrap()),
+            Command::AddTask {
+                task: serde_json::from_value(add_task).unwrap(),
+                assign: None,
+                how: Default::default(),
+            },
+        ];
+        let board = commands
+            .into_iter()
+            .fold(Board::default(), |board, command| {
+                let request = Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command,
+                };
+                decide(&board, request, Default::default()).unwrap().board
+            });
+        let commit = |digit: &str| serde_json::from_value(json!(digit.repeat(40))).unwrap();
+        let mut task = Task::clone(board.tasks.values().next().unwrap());
+        let land = new_button(
+            "Land",
+            "land",
+            json!({ "id": "T1" }),
+            "regatta land T1".into(),
+        );
+        assert_eq!(with_landed_change(&board, &task, land.clone()).lands, None);
+        task.submission = Some(Submission {
+            attempt: "A1".parse().unwrap(),
+            commit: commit("a"),
+            base: commit("b"),
+            changed: vec![],
+            reverts: false,
+            undoes: None,
+            special: vec![],
+        });
+        let lands = with_landed_change(&board, &task, land).lands.unwrap();
+        assert_eq!(
+            (lands.task, lands.head.to_string(), lands.confirm),
+            (task.id, "a".repeat(40), LandConfirmation::Always)
+        );
+    }
 
     /// Every button of an item calls an existing verb with an input that it accepts. The first
     /// button of a review opens the change, so that no first key lands unread work.

@@ -8,6 +8,7 @@
 
 mod actions; // actions and their shell commands
 mod agent_timelines; // the states of agents over time
+mod change_sizes; // the lines of changes in review
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
@@ -42,7 +43,7 @@ type LandedCounts = BTreeMap<String, u32>;
 #[derive(Default)]
 pub(crate) struct LiveCaches {
     lanes: agent_timelines::LaneHistory,
-    change_sizes: inbox_items::ChangeSizes,
+    change_sizes: change_sizes::ChangeSizes,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
     /// Recently shown ended tasks, with the time of their end.
