@@ -12,7 +12,7 @@ export async function demo(size) {
     const context = await newContext();
     const page = collectComplaints(await context.newPage(), []);
     await page.goto(await demoWorld.page());
-    await until('the lanes', () => hasText(page, `${size} lanes`));
+    await until('the lanes', () => hasText(page, `${size} agents`));
     const landed = async () => Number(/(\d+) of \d+ landed/.exec(await text(page, '.sentence'))?.[1] ?? 0);
     const before = await until('the first to land', landed);
     await until('more to land', async () => (await landed()) > before + 2);
@@ -55,7 +55,7 @@ export async function fleet(size) {
     const context = await newContext();
     const page = await context.newPage();
     await page.goto(world.open());
-    await until('the lanes', () => hasText(page, `${size} lanes`));
+    await until('the lanes', () => hasText(page, `${size} agents`));
     if (size === 30) await keepBusy(world, attempts);
     if (size === 300) {
       await until('a cell per agent', async () => (await page.locator('.cell').count()) === size);

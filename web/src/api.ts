@@ -1362,6 +1362,8 @@ export interface InboxItemView {
   actions: PageAction[];
   agent: AgentName | null;
   ask?: AgentRequest;
+  cause?: InboxCause;
+  change?: ChangeSummary;
   choices: string[];
   escalated: boolean;
   group: string;
@@ -1377,7 +1379,7 @@ export interface InboxItemView {
 }
 
 /** The kind of help that an inbox item needs from a person. */
-export type InboxKind = 'permission' | 'question' | 'review' | 'task' | 'landing' | 'failed' | 'stuck' | 'budget' | 'credential' | 'setup' | 'request';
+export type InboxKind = 'permission' | 'question' | 'review' | 'task' | 'landing' | 'failed' | 'stuck' | 'budget' | 'credential' | 'settings' | 'request';
 
 /** Hides an inbox item for `ms` milliseconds. */
 export interface InboxSnooze {
@@ -2009,6 +2011,8 @@ export interface OfferReply {
 
 /** An action that a person can take, as a button of the page and as a shell command. */
 export interface PageAction {
+  lands?: ChangeToLand;
+  to?: string;
   choice?: ActionChoice;
   cli: string;
   first: boolean;
@@ -3779,3 +3783,8 @@ export interface Topics {
   tasks: TaskRowView;
   teams: TeamPage;
 }
+
+export interface InboxCause { class: CauseClass; detail: string; fix?: string; noun: string; text: string }
+export type CauseClass = 'request' | 'model' | 'sign_in' | 'settings' | 'silence' | 'reason';
+export interface ChangeSummary { added?: number; files: number; guarded?: string[]; head: CommitId; removed?: number }
+export interface ChangeToLand { confirm: 'unread' | 'always' | 'never'; head: CommitId; task: TaskId }

@@ -4,7 +4,8 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { useFocusRestore } from './focus-restore';
 import { plain } from './format';
-import { pending, perform } from './ui';
+import { pending, perform, press } from './ui';
+import type { Action } from './action';
 
 /** The restricted JSON Schema that agents send. */
 interface Form {
@@ -60,6 +61,13 @@ function Fields({ form, values }: { form: Form; values: Signal<Record<string, st
   );
 }
 
+/** Whether the action asks for a name, such as that of a model, and not for a message. */
+const isOneLine = (action: Action) => action.words !== undefined && !/\/(text|reason|goal|subject)$/.test(action.words);
+
+function sendOnCtrlEnter(event: KeyboardEvent & { currentTarget: HTMLTextAreaElement }): void {
+  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) event.currentTarget.form?.requestSubmit();
+}
+
 /** The dialog for the pending action. Esc closes it without performing the action. */
 export function ConfirmDialog() {
   useFocusRestore();
@@ -77,32 +85,50 @@ export function ConfirmDialog() {
     event.preventDefault();
     const action = pending.peek();
     if (!action) return;
+    if (action.question && action.question.proceed === null) return;
     const answer = action.form ? formJson(action.form as Form, values.peek()) : text.peek().trim();
     if (action.words !== undefined && !answer) return;
     pending.value = null;
     await perform(action, answer);
   };
+  const choose = (other: Action) => {
+    pending.value = null;
+    press(other);
+  };
   return (
     <dialog ref={dialog} class="ask" aria-label={action?.label ?? 'Question'} onClose={() => (pending.value = null)}>
       {action && (
         <form onSubmit={send}>
-          <h2>{plain(action.label, 80)}</h2>
-          {action.form ? (
+          <h2>{plain(action.question?.title ?? action.label, 120)}</h2>
+          {action.question ? (
+            <p>{plain(action.question.text, 500)}</p>
+          ) : action.form ? (
             <Fields form={action.form as Form} values={values} />
+          ) : isOneLine(action) ? (
+            <input type="text" class="wide" aria-label="Text" value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
           ) : action.words !== undefined ? (
-            <textarea aria-label="Text" rows={4} value={text.value} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
+            <textarea aria-label="Text" rows={4} value={text.value} onKeyDown={sendOnCtrlEnter} onInput={(event) => (text.value = event.currentTarget.value)} autofocus />
           ) : (
             <p>Are you sure? This cannot be undone with one click.</p>
           )}
-          <p class="cli">
-            same from a shell: <code>{plain(action.cli, 300)}</code>
-          </p>
+          {action.question?.proceed !== null && (
+            <p class="cli">
+              same from a shell: <code>{plain(action.cli, 300)}</code>
+            </p>
+          )}
           <div class="row">
-            <button type="submit" class={`do first ${action.grave ? 'grave' : ''}`}>
-              {plain(action.label.replace('…', ''), 80)}
-            </button>
+            {action.question?.instead.map((other, index) => (
+              <button key={other.label} type="button" class={`do ${other.first ? 'first' : ''} ${other.grave ? 'grave' : ''}`} autofocus={index === 0} onClick={() => choose(other)}>
+                {plain(other.label, 80)}
+              </button>
+            ))}
+            {action.question?.proceed !== null && (
+              <button type="submit" class={`do ${action.question ? '' : 'first'} ${action.grave || action.question?.instead.length ? 'grave' : ''}`}>
+                {plain((action.question?.proceed ?? action.label).replace('…', ''), 80)}
+              </button>
+            )}
             {/* Focus Close, so that a stray Enter does not confirm an action that cannot be undone. */}
-            <button type="button" class="do" autofocus={action.grave && action.words === undefined} onClick={() => (pending.value = null)}>
+            <button type="button" class="do" autofocus={(action.grave && action.words === undefined) || action.question?.instead.length === 0} onClick={() => (pending.value = null)}>
               Close <kbd>Esc</kbd>
             </button>
           </div>

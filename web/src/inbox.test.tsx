@@ -24,19 +24,44 @@ async function until(holds: () => boolean): Promise<void> {
 }
 
 describe('the inbox', () => {
-  it('shows items without a task and of unknown kinds, with their actions and shell command', () => {
+  it('shows items without a task and of unknown kinds, with their actions and shell command', async () => {
     const item = (id: string, kind: string, more: object) => ({ id, kind, task: null, project: null, agent: null, subject: `${kind} <b>`, why: 'because', since_wall: 1, escalated: false, group: id, actions: [{ label: `Do ${id}`, verb: 'x', input: {}, cli: `regatta x ${id}`, first: true }], ...more });
     const all = [item('budget:day', 'budget', {}), item('agent:ann', 'credential', { agent: 'ann' }), item('bridge:slack:ann', 'credential', { agent: 'ann' }), item('V7', 'request', {}), item('Z1', 'unheard_of', {}), item('T9', 'failed', { task: 'T9', actions: [] })];
     for (const item of all) topic('inbox').entities.set(`item/${item.id}`, signal(item));
     topic('inbox').keys.value = all.map((item) => `item/${item.id}`);
     const box = document.createElement('div');
     render(<Inbox />, box);
+    await until(() => box.querySelectorAll('.card').length === all.length);
     const cards = [...box.querySelectorAll('.card')];
-    expect(cards.map((element) => element.querySelector('.id')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
+    expect(cards.map((element) => element.querySelector('header a')?.getAttribute('href') ?? null)).toEqual(['/cost', '/agents/ann', '/setup', '/conversations', null, '/t/T9']);
     expect(cards.slice(0, 5).map((element) => element.querySelector('button')?.textContent?.trim())).toEqual(['Do budget:day 1', 'Do agent:ann 1', 'Do bridge:slack:ann 1', 'Do V7 1', 'Do Z1 1']);
     expect(cards[4]?.textContent).toContain('unheard_of <b>');
     expect(box.querySelector('.card .cli')?.textContent).toContain('regatta x budget:day');
     expect(box.querySelector('[href*=null], [href*=undefined]')).toBeNull();
+    render(null, box);
+    topic('inbox').keys.value = [];
+  });
+});
+
+describe('agents with the same fault', () => {
+  it('are one card with the cause, the fix, the agents, and one answer for all', async () => {
+    const cause = { class: 'model', detail: 'opus-5', text: 'the provider does not know the model opus-5', fix: 'choose a model', noun: 'agents' };
+    const item = (name: string) => ({ id: `agent:${name}`, kind: 'settings', agent: name, subject: `${name} cannot work`, why: '', since_wall: 1, escalated: false, group: 'one', cause, actions: [{ label: 'Choose a model…', verb: 'agent.add', input: { name, profile: { model: 'opus-5' } }, cli: `regatta agent add ${name} … --model …`, words: '/profile/model', first: true }, { label: 'Resume', verb: 'resume', input: { id: name }, cli: `regatta resume ${name}` }] });
+    const all = ['claude-1', 'codex-2', 'codex-10'].map(item);
+    for (const entry of all) topic('inbox').entities.set(`item/${entry.id}`, signal(entry));
+    topic('inbox').keys.value = all.map((entry) => `item/${entry.id}`);
+    const box = document.createElement('div');
+    render(<Inbox />, box);
+    await until(() => box.querySelector('.headline') !== null);
+    expect(box.querySelectorAll('.card').length).toBe(1);
+    expect(box.querySelector('.headline')?.textContent).toBe('3 agents: the provider does not know the model opus-5');
+    expect(box.querySelector('.why')?.textContent).toBe('fix: choose a model');
+    expect([...box.querySelectorAll('.members a')].map((link) => link.textContent)).toEqual(['claude-1', 'codex-2', 'codex-10']);
+    expect([...box.querySelectorAll('.card button')].map((button) => button.textContent?.trim())).toEqual(['Choose a model for all 3… 1', 'Resume all 3 2']);
+    const group = { key: 'one', items: all as unknown as InboxItemView[] };
+    const resume = groupAction(group, group.items[0]?.actions[1] as never);
+    expect(resume.cli).toBe('regatta resume claude-1 codex-2 codex-10');
+    expect(resume.also?.map((other) => other.input.id)).toEqual(['codex-2', 'codex-10']);
     render(null, box);
     topic('inbox').keys.value = [];
   });
@@ -101,6 +126,7 @@ describe('inbox keys', () => {
     const box = document.createElement('div');
     document.body.append(box);
     render(<Inbox />, box);
+    await until(() => box.querySelectorAll('.card').length === 3);
     const active = () => box.querySelector('.card.active')?.getAttribute('aria-label');
     expect(active()).toBeUndefined();
     expect(press('1')).toBe(true);

@@ -1,10 +1,10 @@
-// The inbox: a card for each item that needs a person. Items with the same question share one card.
+// The inbox: what needs a person, in groups with the same cause. The cards of the groups are in inbox-card.tsx.
 
+import './inbox.css';
 import { signal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
-import { plain, shortName } from './format';
+import { lazy } from './lazy';
 import { topic } from './live/client';
-import { ActionButton, Age, Empty, Panel, TaskLink, press, useTopics } from './ui';
+import { Empty, Panel, press, useTopics } from './ui';
 import type { Action } from './action';
 import type { InboxItemView } from './api';
 
@@ -52,13 +52,20 @@ export function groupActions(group: Group): Action[] {
 /** Returns an action for all items of a group. One call answers all of them; other verbs are called per item. */
 export function groupAction({ items }: Group, action: Action): Action {
   const [first, ...others] = items;
-  if (!first || others.length === 0) return action;
-  const label = `${action.label} × ${items.length}`;
-  const cli = `${action.cli}, and the same for ${others.length} more`;
-  if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : cli, input: { ...action.input, alike: true } };
+  if (!first || others.length === 0 || action.to) return action;
+  const [words, ellipsis] = action.label.endsWith('…') ? [action.label.slice(0, -1), '…'] : [action.label, ''];
+  const isRequest = !first.cause || first.cause.class === 'request';
+  // "Resume all 30", "Choose a model for all 30…", "Wait 15 min, all 19".
+  const joint = /\d/.test(words) ? ', all' : words.includes(' ') ? ' for all' : ' all';
+  const label = isRequest ? `${words} × ${items.length}${ellipsis}` : `${words}${joint} ${items.length}${ellipsis}`;
+  if (action.verb === 'inbox.answer') return { ...action, label, cli: first.kind === 'permission' ? `${action.cli} --all` : sharedCli(action, others.length), input: { ...action.input, alike: true } };
   const otherActions = others.flatMap((item) => item.actions.filter((candidate) => candidate.verb === action.verb && candidate.label === action.label));
-  return { ...action, label, cli, also: otherActions };
+  // The command resume takes several names, so one line resumes all agents.
+  const names = action.verb === 'resume' ? otherActions.map((other) => ` ${String(other.input.id)}`).join('') : '';
+  return { ...action, label, cli: names ? action.cli + names : sharedCli(action, others.length), also: otherActions };
 }
+
+const sharedCli = (action: Action, count: number) => `${action.cli}, and the same for ${count} more`;
 
 /** Presses an action of the chosen card. Without a chosen card, it only chooses the first card. */
 export function pressAction(matches: (action: Action, index: number) => boolean): boolean {
@@ -73,72 +80,14 @@ export function pressAction(matches: (action: Action, index: number) => boolean)
   return action !== undefined;
 }
 
-/** Returns the page of an item without a task, or nothing if there is none. */
-function subjectPath(item: InboxItemView): string {
-  if (item.kind === 'request') return '/conversations';
-  if (item.kind === 'budget') return '/cost';
-  if (item.id.startsWith('bridge:')) return '/setup';
-  return item.agent ? `/agents/${item.agent}` : '';
+/** The position of a card that has the focus. */
+export function chooseCard(key: string, index: number): void {
+  chosenGroup.value = key;
+  lastIndex = index;
 }
 
-/** A link to the page of the item's subject. */
-function SubjectLink({ item }: { item: InboxItemView }) {
-  if (item.task) return <TaskLink id={item.task} />;
-  const path = subjectPath(item);
-  return path ? (
-    <a class="id" href={path}>
-      {item.id}
-    </a>
-  ) : (
-    <b class="id">{item.id}</b>
-  );
-}
-
-export function Card({ group, index, isOpen }: { group: Group; index: number; isOpen: boolean }) {
-  const item = group.items[0];
-  const card = useRef<HTMLElement>(null);
-  const active = chosenGroup.value === group.key;
-  useEffect(() => {
-    // Another card may have been chosen in the meantime.
-    if (chosenGroup.peek() === group.key) card.current?.focus();
-  }, [active]);
-  useEffect(
-    // When the focused card is removed, focus the inbox, so that the keyboard position is kept.
-    () => () => {
-      if (chosenGroup.peek() === group.key && document.activeElement === document.body) (document.getElementById('inbox') ?? document.getElementById('main'))?.focus({ preventScroll: true });
-    },
-    [],
-  );
-  if (!item) return null;
-  return (
-    <article ref={card} class={`card ${active ? 'active' : isOpen ? '' : 'shut'}`} tabIndex={0} aria-label={`${item.kind} ${item.task ?? item.id}`} onFocus={() => ((chosenGroup.value = group.key), (lastIndex = index))}>
-      <header>
-        <span class="kind">{item.kind}</span> <SubjectLink item={item} /> <span class="agent" title={item.agent ?? ''}>
-          {shortName(item.agent ?? '')}
-        </span>
-        {group.items.length > 1 && <b class="many">× {group.items.length}</b>}
-        {item.escalated && <b class="late">overdue</b>}
-        <Age since={item.since_wall} />
-      </header>
-      <pre class="what" tabIndex={item.subject.length > 300 ? 0 : undefined}>
-        {plain(item.subject)}
-      </pre>
-      {isOpen && item.why && <p class="why">{plain(item.why, 300)}</p>}
-      {(isOpen || active) && (
-        <div class="row">
-          {groupActions(group).map((action, at) => (
-            <ActionButton key={action.label} action={action} index={at + 1} />
-          ))}
-        </div>
-      )}
-      {(active || (chosenGroup.value === null && index === 0)) && item.actions[0] && (
-        <p class="cli">
-          same from a shell: <code>{plain(groupAction(group, item.actions[0]).cli, 200)}</code>
-        </p>
-      )}
-    </article>
-  );
-}
+/** A card. Its code is loaded when the first item needs a person. */
+export const Card = lazy<{ group: Group; index: number; isOpen: boolean }>(() => import('./inbox-card').then((module) => module.Card));
 
 /** Returns the number of items per kind: `3 permission, 1 review`. */
 function kindCounts(list: Group[]): string {
@@ -158,11 +107,12 @@ export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; ope
       title={
         <>
           Needs you <b class={`badge ${items.length > 0 ? 'hot' : ''}`}>{items.length}</b>
+          {list.length < items.length && <span class="aside"> {list.length === 1 ? 'one cause' : `${list.length} decisions`}</span>}
         </>
       }
       aside={
         <span class="aside keys">
-          <kbd>j</kbd> <kbd>k</kbd> move · <kbd>1</kbd>–<kbd>9</kbd> choose
+          <kbd>j</kbd> <kbd>k</kbd> <span>move ·</span> <kbd>1</kbd>–<kbd>9</kbd> <span>choose</span>
         </span>
       }
     >

@@ -6,6 +6,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { age, plain } from './format';
 import { clockOffset, connection, paused, subscribe } from './live/client';
 import { setInterrupted } from './interrupted';
+import { navigate } from './route';
 import { RequestError, callNamed } from './session';
 import type { Action } from './action';
 import type { ActionChoice, DisplayState, InboxDecisionView } from './api';
@@ -197,9 +198,18 @@ export function ChoiceSelect({ choice, value, set }: { choice: ActionChoice; val
 /** The action whose dialog is open. */
 export const pending: Signal<Action | null> = signal(null);
 
-/** Performs an action, or first opens the dialog if the action needs text or a confirmation. */
+/** Performs an action, or first opens the dialog if the action needs text or a confirmation. A change that nobody opened
+ * and a change with unsent comments do not land at once. */
 export function press(action: Action): void {
-  if (action.words !== undefined || action.grave) pending.value = action;
+  if (action.to) navigate(action.to);
+  else if (action.run) action.run();
+  else if (action.lands) void import('./land-question').then(({ landQuestion }) => ask(action, landQuestion(action)), reportError);
+  else ask(action);
+}
+
+function ask(action: Action, question: Action['question'] = undefined): void {
+  if (question) pending.value = { ...action, question };
+  else if (action.words !== undefined || action.grave) pending.value = action;
   else void perform(action);
 }
 

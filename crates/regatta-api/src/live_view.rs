@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use regatta_core::display::DisplayState;
 use regatta_core::display::{FleetSummary, MissionSummary};
+pub use regatta_core::project::LandConfirmation;
 
 use crate::cost_tables::{CapForecast, ProviderBand};
 use crate::file_map::FolderCell;
@@ -106,10 +107,46 @@ pub struct PageAction {
         schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")
     )]
     pub form: Option<serde_json::Value>,
+    /// The address of the page that the button opens. A button with an address calls no verb on the
+    /// page; `verb` shows the same elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The change that the action lands, if it lands one. The page asks before it lands a change
+    /// that the person did not open, or whose comments were not sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lands: Option<ChangeToLand>,
     /// A setting of the action that the person can choose. If the person chooses nothing, the value
     /// in `input` is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<ActionChoice>,
+}
+
+/// A change that an action of the page lands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ChangeToLand {
+    pub task: TaskId,
+    /// The commit of the finished work. The page remembers which commits a person opened.
+    pub head: CommitId,
+    /// When the page asks for a confirmation, as `[landing] confirm` says.
+    pub confirm: LandConfirmation,
+}
+
+/// The size of a change that waits for a review, and what about it needs a person.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ChangeSummary {
+    pub head: CommitId,
+    pub files: usize,
+    /// The number of added lines; empty until git has counted them. `removed` is the number of
+    /// removed lines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub added: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed: Option<u64>,
+    /// The changed paths that only a person may let through, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guarded: Vec<String>,
 }
 
 /// A setting of an action with the values from which a person can choose.
@@ -226,6 +263,9 @@ pub struct InboxItemView {
     /// The key of the item's group. The items of one group ask the same question, so they can be
     /// answered together.
     pub group: String,
+    /// The change that waits for a review, if the item is a review.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeSummary>,
     pub actions: Vec<PageAction>,
 }
 

@@ -9,6 +9,7 @@ mod claim; // claims
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
+mod inbox_group; // inbox items with the same cause
 mod messages; // messages and hooks
 mod mission; // missions
 mod queue; // the landing queue and its batches
@@ -57,6 +58,7 @@ pub use cost::{
 };
 pub use graph::{GraphEdgeView, GraphNodeView, GraphView};
 pub use inbox::{InboxChoice, InboxView};
+pub use inbox_group::InboxGroup;
 pub use messages::*;
 pub use mission::{GuideView, MissionLineView, MissionView};
 pub use queue::{BatchView, LandingView, QueueView};

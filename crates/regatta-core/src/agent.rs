@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, Now, TaskId};
-use crate::provider_name;
 use crate::refusal::Refusal;
+use crate::{provider_name, provider_outage};
 
 /// Maximum number of tasks that an agent, a member of a team or a runner (a machine that executes
 /// attempts) can work on at once.
@@ -382,12 +382,19 @@ pub fn register(
         last_failed: known.as_ref().and_then(|agent| agent.last_failed),
     };
     let name = agent.name.clone();
+    let has_new_program = known
+        .as_ref()
+        .is_some_and(|known| known.runtime != agent.runtime || known.profile != agent.profile);
     let is_unchanged = known.is_some_and(|known| {
         Agent {
             updated_unix_ms: now.unix_ms,
             ..(*known).clone()
         } == agent
     });
+    // A recorded fault belongs to the earlier settings, so the new settings are tried.
+    if has_new_program {
+        provider_outage::clear_own_outage(draft, &name);
+    }
     if !is_unchanged {
         draft.record(Event::AgentRegistered(AgentRegistered {
             agent: agent.into(),

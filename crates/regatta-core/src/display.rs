@@ -21,6 +21,7 @@ use crate::approval::{self, Approval};
 use crate::board::Board;
 use crate::conversation::{Conversation, TurnState};
 use crate::ids::Now;
+use crate::inbox;
 use crate::landing::batches::{self, LandingProgress};
 use crate::landing::{Landing, LandingEnd};
 use crate::launch::{self, MemberActivity};
@@ -259,8 +260,21 @@ pub fn task_display(board: &Board, task: &Task) -> ItemDisplay {
     // The task of a team member's session is shown with the state of that member.
     match launch::activity_of_task(board, task) {
         Some(activity) => member_display(activity),
+        None if is_quiet(board, task) => ItemDisplay::new(DisplayState::Needs, STUCK),
         None => status_display(task),
     }
+}
+
+/// The label of a task whose agent has printed nothing for a long time.
+const STUCK: &str = "stuck";
+
+/// Returns whether a person should look at the task, because its agent has printed nothing for a
+/// long time. Such a task is in the inbox, so it does not also count as working. A person who
+/// postpones the item in the inbox lets the agent work on.
+fn is_quiet(board: &Board, task: &Task) -> bool {
+    task.attempt
+        .and_then(|id| board.attempts.get(&id))
+        .is_some_and(|attempt| inbox::is_stuck(attempt) && attempt.snoozed.is_none())
 }
 
 /// Returns the position of a task in lists, the most urgent first. A failed task about which a

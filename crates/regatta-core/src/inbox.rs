@@ -9,6 +9,7 @@
 //! item exists while something is blocked or wrong, and disappears when the problem is over. The
 //! exception is a failed task, which stays until somebody retries or dismisses it.
 
+mod cause; // the causes that several items share
 mod list; // the contents of the inbox
 
 use std::fmt;
@@ -24,6 +25,8 @@ use crate::refusal::Refusal;
 use crate::task::TaskStatus;
 use crate::{approval, budget, task};
 
+pub use cause::{CauseClass, InboxCause};
+pub(crate) use list::is_stuck;
 pub use list::{InboxKind, OpenItem, open_items};
 
 /// Maximum length of a snooze: one week.
@@ -204,17 +207,15 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
                 )),
             },
         },
-        InboxItem::Attempt(id) => match board
-            .attempts
-            .get(id)
-            .filter(|attempt| list::is_stuck(attempt))
-        {
-            Some(attempt) => Ok(attempt.snoozed),
-            None => refuse(format!(
-                "the attempt {id} does not need you: its program is not silent, or the attempt \
+        InboxItem::Attempt(id) => {
+            match board.attempts.get(id).filter(|attempt| is_stuck(attempt)) {
+                Some(attempt) => Ok(attempt.snoozed),
+                None => refuse(format!(
+                    "the attempt {id} does not need you: its program is not silent, or the attempt \
                 has ended"
-            )),
-        },
+                )),
+            }
+        }
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
             None => Err(Refusal::missing(

@@ -45,8 +45,8 @@ use crate::task::{SettledPath, Submission, Task};
 
 pub(crate) use fault::MAX_FAULTS;
 pub use operator::{
-    QueuePosition, hold_queue, land, land_with_lent_claim, person_needed_reason, release_queue,
-    revise, undo, undone_refusal,
+    QueuePosition, guarded_parts, hold_queue, land, land_with_lent_claim, person_needed_reason,
+    release_queue, revise, undo, undone_refusal,
 };
 pub(crate) use operator::{
     begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,

@@ -23,9 +23,9 @@ use crate::refusal::Refusal;
 pub use duration::Millis;
 pub use settings::{
     CheckoutPolicy, CommitGrouping, CommitStyle, ConflictPolicy, DerivedFile, EscapePolicy,
-    KnowledgeSettings, LandingSettings, LeadSettings, NotNeededPolicy, NotifySettings,
-    ProjectSettings, QueueMode, ReviewPolicy, RouterSettings, RuleAction, RunSettings,
-    StandingRule, TriagePolicy, UnansweredPolicy, VerifyMode, WorkspaceSettings,
+    KnowledgeSettings, LandConfirmation, LandingSettings, LeadSettings, NotNeededPolicy,
+    NotifySettings, ProjectSettings, QueueMode, ReviewPolicy, RouterSettings, RuleAction,
+    RunSettings, StandingRule, TriagePolicy, UnansweredPolicy, VerifyMode, WorkspaceSettings,
 };
 
 /// A git repository that Regatta manages, with its settings and the state of its queue.

@@ -124,7 +124,7 @@ fn describe_fix(class: FailureClass) -> &'static str {
 
 /// Returns the first line of the reason why a provider or agent is parked (gets no work), without a
 /// final period.
-fn short_reason(parked: &ProviderOutage) -> &str {
+pub(crate) fn short_reason(parked: &ProviderOutage) -> &str {
     parked
         .reason
         .lines()

@@ -36,7 +36,7 @@ const QUIET_HOURS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 struct Notification {
     project: ProjectName,
     /// The kind of notice: permission, question, escalated, review, needs_you, failed, landing,
-    /// stuck, budget, credential, setup, back or quiet.
+    /// stuck, budget, credential, settings, back or quiet.
     kind: &'static str,
     title: String,
     body: String,
@@ -261,7 +261,7 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
             let kind = if provider_outage.class == FailureClass::Auth {
                 "credential"
             } else {
-                "setup"
+                "settings"
             };
             (
                 kind,

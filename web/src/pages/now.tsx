@@ -1,5 +1,6 @@
 // The first page: the composer, the inbox, the lanes, the merge queues and the cost of today.
 
+import './now.css';
 import { useSignal } from '@preact/signals';
 import { Inbox } from '../inbox';
 import { lazy } from '../lazy';

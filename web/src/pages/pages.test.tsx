@@ -279,8 +279,9 @@ describe('one agent', () => {
     visit('/agents/ann');
     const box = document.createElement('div');
     render(<Agents onlyAgent="ann" />, box);
+    await until(() => box.querySelector('.card') !== null);
     const text = box.textContent ?? '';
-    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! differs from wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 lane']) expect(text).toContain(expected);
+    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! differs from wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 agent']) expect(text).toContain(expected);
     expect(box.querySelectorAll('.card').length).toBe(1);
     render(null, box);
     render(<Agents onlyAgent="bob" />, box);

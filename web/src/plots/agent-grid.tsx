@@ -1,13 +1,14 @@
 // A large fleet: one cell per agent, and the states per provider over the last hour. Also the table of any fleet.
 
 import { Component } from 'preact';
-import { age, plain } from '../format';
+import { plain } from '../format';
 import { topic } from '../live/client';
 import { navigate } from '../route';
 import { Age, Glyph, Mark, Table, TaskLink, clock } from '../ui';
 import type { AgentLaneView, DisplayState, StateSharesView } from '../api';
 import { BUSY_AGENT_STATES, STATES } from '../states';
 import { LEGEND, byUrgency } from './lanes';
+import { exactDuration } from './time-axis';
 
 export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
   return (
@@ -28,6 +29,32 @@ export function AgentTable({ lanes }: { lanes: AgentLaneView[] }) {
         </tr>
       ))}
     </Table>
+  );
+}
+
+/** An empty fleet: what an agent is, and the commands that add one. */
+export function NoAgents() {
+  const steps: [string, string][] = [
+    ['regatta provider', 'finds the agent programs on this machine'],
+    ['regatta agent add claude-1 --preset claude', 'adds one of them as an agent'],
+    ['regatta demo --serve', 'shows a fleet at work, without any program or key'],
+  ];
+  return (
+    <div class="no-agents">
+      <p>
+        <b>No agents yet, so no task can start.</b> An agent is a coding program that works under a name.
+      </p>
+      <ul class="spans">
+        {steps.map(([line, effect]) => (
+          <li key={line}>
+            <code>{line}</code> <span class="dim">{effect}</span>
+          </li>
+        ))}
+      </ul>
+      <p class="empty">
+        <a href="/setup">Setup</a> lists the programs that Regatta knows.
+      </p>
+    </div>
   );
 }
 
@@ -71,11 +98,12 @@ export function AgentGrid({ lanes }: { lanes: AgentLaneView[] }) {
         </ul>
       )}
       {shares.length > 0 && (
-        <p class="axis" aria-hidden="true">
-          {[0, 1, 2, 3, 4].map((index) => (
-            <span key={index}>-{age(Math.round(slots * (1 - index / 5) * 60) * 1_000)}</span>
+        <p class="axis minutes" aria-hidden="true">
+          {minuteTicks(slots).map((minutes) => (
+            <span key={minutes} style={{ right: `${(100 * minutes) / slots}%` }}>
+              {minutes === 0 ? 'now' : `-${exactDuration(minutes * 60_000)}`}
+            </span>
           ))}
-          <span>now</span>
         </p>
       )}
       {shares.map((shares) => (
@@ -92,9 +120,14 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
   const paths = new Map<DisplayState, string>();
   const slot = width / slots;
   const first = Math.floor(now / 60_000) - slots + 1;
-  for (const [wall, counts] of minutes) {
-    const index = Math.floor(wall / 60_000) - first;
-    if (index < 0 || index >= slots) continue;
+  // A minute in which no state changed has no entry, so the minute before it continues.
+  let next = 0;
+  let counts: number[] = [];
+  for (let index = 0; index < slots; index += 1) {
+    for (let entry = minutes[next]; entry && Math.floor(entry[0] / 60_000) - first <= index; entry = minutes[next]) {
+      counts = entry[1];
+      next += 1;
+    }
     let y = height;
     for (const at of BUSY_AGENT_STATES) {
       const tall = ((counts[STATE_ORDER.indexOf(at)] ?? 0) / Math.max(1, lanes)) * height;
@@ -110,7 +143,13 @@ export function stackedPaths(minutes: [number, number[]][], lanes: number, now: 
 export function minutesFor(shares: StateSharesView[], now: number): number {
   const first = Math.min(now, ...shares.flatMap((shares) => shares.minutes[0]?.[0] ?? []));
   const past = Math.floor(now / 60_000) - Math.floor(first / 60_000) + 1;
-  return [5, 10, 20, 30].find((minutes) => minutes >= past) ?? 60;
+  return Math.min(60, Math.max(5, past));
+}
+
+/** Returns the whole minutes before now that the axis names: at most seven, in even steps. */
+function minuteTicks(slots: number): number[] {
+  const step = [1, 2, 5, 10].find((minutes) => slots / minutes <= 6) ?? 10;
+  return Array.from({ length: Math.floor(slots / step) + 1 }, (_, index) => index * step);
 }
 
 function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: number }) {
@@ -122,7 +161,9 @@ function ProviderShare({ shares, slots }: { shares: StateSharesView; slots: numb
     <div class="share">
       <div>
         {shares.provider}
-        <small>{shares.lanes} lanes</small>
+        <small>
+          {shares.lanes} {shares.lanes === 1 ? 'agent' : 'agents'}
+        </small>
       </div>
       <svg viewBox={`0 0 ${width} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`${shares.provider}, last ${slots} minutes; now ${counts.map(([at, count]) => `${count} ${STATES[at].word}`).join(', ')}`}>
         {[...stackedPaths(shares.minutes, shares.lanes, clock.value, width, height, slots)].map(([at, d]) => (

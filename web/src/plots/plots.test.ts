@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { TodaySpendView } from '../api';
+import type { AgentLaneView, TodaySpendView } from '../api';
 import { edgePath, topicName } from './graph';
-import { axis, barPosition, ticks, windowFor } from './lanes';
+import { labelWidthFor } from './lanes';
+import { axis, barPosition, ticks, windowFor } from './time-axis';
 import { stackedPaths } from './agent-grid';
 import { areaPath, chartEnd, stepPath } from './spend-chart';
 
@@ -33,10 +34,30 @@ describe('bars', () => {
     expect(windowFor([[{ from: now - 120_000, at: 'working' }]], now, '').ms).toBe(120_000);
     expect(windowFor([[{ from: now - 9e7, at: 'working' }]], now, '').ms).toBe(3_600_000);
     const old = windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '');
-    expect(old).toMatchObject({ ms: 6 * 3_600_000, widened: true });
+    expect(old).toMatchObject({ ms: 2 * 3_600_000, widened: true });
     expect(windowFor([], now, '24h').ms).toBe(24 * 3_600_000);
     expect(windowFor([[{ from: now - 8e6, to: now - 7.2e6, at: 'working' }]], now, '5m')).toMatchObject({ ms: 300_000, text: 'nothing in the last 5m; last activity 2h ago' });
     expect(windowFor([[{ from: now - 8e6, at: 'working' }]], now, '5m').text).toBe('last 5m');
+  });
+
+  it('fill at least two thirds of the automatic window, under labels that all differ', () => {
+    const now = 100 * 3_600_000;
+    for (let seconds = 6; seconds <= 3_600; seconds += 7) {
+      const { ms } = windowFor([[{ from: now - seconds * 1_000, at: 'working' }]], now, '');
+      const share = (seconds * 1_000) / ms;
+      expect(share > 0.66 && share <= 1, `${seconds} s: ${share}`).toBe(true);
+      const labels = ticks(now - ms, now, axis([], now - ms, now, 900).x).map((tick) => tick.text);
+      expect(new Set(labels).size).toBe(labels.length);
+      expect(labels.length).toBeGreaterThan(3);
+    }
+    expect(ticks(now - 120_000, now, axis([], now - 120_000, now, 900).x).map((tick) => tick.text)).toEqual(['now', '-20s', '-40s', '-1m', '-1m 20s', '-1m 40s', '-2m']);
+  });
+
+  it('stand beside labels that are as wide as they need', () => {
+    const lane = (agent: string, text: string) => ({ agent, text, at: 'waiting' }) as unknown as AgentLaneView;
+    const short = labelWidthFor([lane('ann', 'x')], 1_000, false);
+    const long = labelWidthFor([lane('opencode-12', 'its agent is at capacity: opencode-2 1/1')], 1_000, true);
+    expect(short < long && long <= 340).toBe(true);
   });
 
   it('of a fleet are one path per state', () => {
@@ -45,7 +66,9 @@ describe('bars', () => {
     const paths = stackedPaths(minutes, 4, now, 600, 40);
     expect([...paths.keys()].sort()).toEqual(['needs', 'working']);
     expect(paths.get('working')?.match(/M/g)?.length).toBe(60);
-    expect(stackedPaths([[0, [9]]], 4, now, 600, 40).size).toBe(0);
+    // The counts of a minute hold until the next entry, also if that minute is before the window.
+    expect(stackedPaths([[0, [0, 0, 0, 0, 4]]], 4, now, 600, 40).get('working')?.match(/M/g)?.length).toBe(60);
+    expect(stackedPaths([[now + 60_000, [9]]], 4, now, 600, 40).size).toBe(0);
   });
 });
 

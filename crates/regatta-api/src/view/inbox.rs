@@ -5,7 +5,7 @@ use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Ceiling};
 use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
-use regatta_core::inbox::{self, InboxItem, InboxKind, OpenItem};
+use regatta_core::inbox::{self, InboxCause, InboxItem, InboxKind, OpenItem};
 use regatta_core::plural;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -45,6 +45,10 @@ pub struct InboxView {
     /// The complete request, if the item is a request of an agent; otherwise empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<AgentRequest>,
+    /// The cause of the item. Items with the same kind and cause are one group with one answer.
+    /// Empty if no other item can have the same cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<InboxCause>,
 }
 
 /// A choice that a person has for an inbox item, with the API call that carries out the choice. All
@@ -125,6 +129,7 @@ impl InboxView {
             escalated: open_item.is_escalated,
             snoozed_until_wall: open_item.snoozed.map(|snooze| snooze.deadline_unix_ms),
             ask: open_item.request,
+            cause: open_item.cause,
         }
     }
 
@@ -141,19 +146,13 @@ impl InboxView {
         )
     }
 
-    /// Returns the key of the item's group. Items of one group can be answered together: identical
-    /// requests, and agents that cannot work for the same reason.
+    /// Returns the key of the item's group, which is its kind with its cause. Items of one group can
+    /// be answered together, such as identical requests, or agents that cannot work for the same
+    /// reason.
     pub fn group_key(&self) -> String {
-        match &self.agent {
-            _ if self.ask.is_some() => format!("{} {}", self.kind, self.subject),
-            Some(agent) if self.id == format!("agent:{agent}") => {
-                format!(
-                    "{} {}",
-                    self.kind,
-                    self.subject.replace(agent.as_str(), "…")
-                )
-            }
-            _ => self.id.clone(),
+        match &self.cause {
+            Some(cause) => format!("{} {:?} {}", self.kind, cause.class, cause.detail),
+            None => self.id.clone(),
         }
     }
 
@@ -311,7 +310,7 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
         InboxKind::Credential if matches!(open_item.item, InboxItem::Bridge(_)) => {
             vec![hide("leave", LEAVE_SNOOZE_MS)]
         }
-        InboxKind::Credential | InboxKind::Setup => {
+        InboxKind::Credential | InboxKind::Settings => {
             let Some(agent) = &open_item.agent else {
                 return vec![];
             };
@@ -386,7 +385,9 @@ fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::view::InboxGroup;
     use regatta_core::command::{Actor, Command, Request, decide};
+    use regatta_core::inbox::CauseClass;
 
     /// Returns an open item of this kind with no further details.
     fn open(kind: InboxKind, item: &str) -> OpenItem {
@@ -402,6 +403,7 @@ mod tests {
             is_escalated: false,
             snoozed: None,
             request: None,
+            cause: None,
         }
     }
 
@@ -443,7 +445,7 @@ mod tests {
                 vec!["raise to $5.00, 3 min", "leave"],
             ),
             (InboxKind::Credential, "agent:ada", vec!["resume"]),
-            (InboxKind::Setup, "agent:ada", vec!["resume"]),
+            (InboxKind::Settings, "agent:ada", vec!["resume"]),
             (InboxKind::Credential, "bridge:slack:ada", vec!["leave"]),
             (InboxKind::Request, "V3", vec!["accept", "refuse"]),
             (InboxKind::Permission, "Q7", vec![]),
@@ -498,76 +500,91 @@ mod tests {
         );
     }
 
-    /// The same question from two agents is one group. An item without a request has its own group.
-    /// A snoozed item is not awake.
+    /// Equal causes are one group. An item without a cause has its own group. A snoozed item is not
+    /// awake.
     #[test]
-    fn equal_requests_are_one_group_and_snoozed_items_are_not_awake() {
-        let ask = |choices: &[&str]| {
-            let choices = choices.iter().map(|choice| (*choice).to_owned()).collect();
-            Some(AgentRequest {
-                id: "1".into(),
-                content: RequestContent::Question {
-                    text: "what".into(),
-                    choices,
-                    schema: None,
-                },
+    fn equal_causes_are_one_group_and_snoozed_items_are_not_awake() {
+        let cause = |class, detail: &str| {
+            Some(InboxCause {
+                class,
+                detail: detail.to_owned(),
+                text: format!("the text of {detail}"),
+                fix: String::new(),
+                noun: class.noun().to_owned(),
             })
         };
-        let view = |open: OpenItem| InboxView::new(&Board::default(), open);
-        let first = view(OpenItem {
-            request: ask(&["a", "b"]),
-            ..open(InboxKind::Question, "Q7")
-        });
-        let second = view(OpenItem {
-            request: ask(&[]),
-            agent: None,
-            ..open(InboxKind::Question, "Q8")
-        });
-        let other = view(OpenItem {
-            request: ask(&[]),
-            subject: "which".into(),
-            ..open(InboxKind::Question, "Q9")
-        });
-        let wants = view(OpenItem {
-            request: ask(&[]),
-            ..open(InboxKind::Permission, "Q10")
-        });
-        assert_eq!(
-            (first.group_key(), &first.choices[..]),
-            (second.group_key(), &["a".to_owned(), "b".to_owned()][..])
-        );
-        assert!(first.group_key() != other.group_key() && first.group_key() != wants.group_key());
-        assert_ne!(
-            view(open(InboxKind::Review, "T8")).group_key(),
-            view(open(InboxKind::Review, "T9")).group_key()
-        );
-        let stuck = |name: &str, reason: &str| {
-            let agent = AgentName::new(name).ok();
-            let subject = format!("{name} cannot work as it is set up: {reason}");
-            view(OpenItem {
-                agent,
-                subject,
-                ..open(InboxKind::Setup, &format!("agent:{name}"))
-            })
+        let view = |kind, id: &str, cause| {
+            let open_item = OpenItem {
+                cause,
+                ..open(kind, id)
+            };
+            InboxView::new(&Board::default(), open_item)
         };
+        let same = |id: &str| view(InboxKind::Question, id, cause(CauseClass::Request, "what"));
+        let model =
+            |id: &str, model| view(InboxKind::Settings, id, cause(CauseClass::Model, model));
+        let all = [
+            same("Q7"),
+            model("agent:amy", "opus-5"),
+            same("Q8"),
+            view(
+                InboxKind::Question,
+                "Q9",
+                cause(CauseClass::Request, "which"),
+            ),
+            view(
+                InboxKind::Permission,
+                "Q10",
+                cause(CauseClass::Request, "what"),
+            ),
+            view(InboxKind::Review, "T8", None),
+            view(InboxKind::Review, "T9", None),
+            model("agent:bob", "opus-5"),
+            model("agent:cid", "opus-6"),
+        ];
+        let groups = InboxGroup::list(&all);
+        let ids: Vec<Vec<&str>> = groups
+            .iter()
+            .map(|group| group.items.iter().map(|item| item.id.as_str()).collect())
+            .collect();
         assert_eq!(
-            stuck("amy", "no model opus-5").group_key(),
-            stuck("bob", "no model opus-5").group_key()
+            ids,
+            [
+                vec!["Q7", "Q8"],
+                vec!["agent:amy", "agent:bob"],
+                vec!["Q9"],
+                vec!["Q10"],
+                vec!["T8"],
+                vec!["T9"],
+                vec!["agent:cid"]
+            ]
         );
-        assert_ne!(
-            stuck("amy", "no model opus-5").group_key(),
-            stuck("bob", "no model opus-6").group_key()
+        assert_eq!(groups[0].headline(), "what × 2");
+        assert_eq!(groups[1].headline(), "2 agents: the text of opus-5");
+        assert_eq!(groups[1].advice(), "agent:amy, agent:bob");
+        assert_eq!(
+            groups[1].shared_command().as_deref(),
+            Some("regatta resume amy bob")
+        );
+        assert_eq!(
+            (groups[0].shared_command(), groups[6].shared_command()),
+            (None, None)
         );
         let snoozed = Some(regatta_core::inbox::Snooze {
             deadline_fleet_ms: 5,
             deadline_unix_ms: 7,
         });
-        let later = view(OpenItem {
+        let later = OpenItem {
             snoozed,
             ..open(InboxKind::Review, "T9")
-        });
+        };
+        let later = InboxView::new(&Board::default(), later);
         assert_eq!(
-            (first.is_shown(), later.is_shown(), later.snoozed_until_wall),
+            (
+                all[0].is_shown(),
+                later.is_shown(),
+                later.snoozed_until_wall
+            ),
             (true, false, Some(7))
         );
         for kind in InboxKind::ALL {
@@ -575,11 +592,7 @@ mod tests {
                 kind,
                 InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
             );
-            let is_blocking = InboxView {
-                kind,
-                ..first.clone()
-            }
-            .is_blocking();
+            let is_blocking = view(kind, "Q7", None).is_blocking();
             assert_eq!(is_blocking, is_expected, "{kind:?}");
         }
     }

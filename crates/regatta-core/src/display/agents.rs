@@ -13,7 +13,9 @@ use crate::landing::batches;
 use crate::task::{Task, TaskStatus};
 use crate::{provider_outage, runner, schedule};
 
-use super::{DisplayState, ItemDisplay, landing_display, program_activity_text, task_display};
+use super::{
+    DisplayState, ItemDisplay, is_quiet, landing_display, program_activity_text, task_display,
+};
 
 /// If there are more agents than this, waiting agents are shown without their reasons. Computing a
 /// reason is slow, and nobody reads the reasons of so many agents.
@@ -273,16 +275,14 @@ fn wait_text(board: &Board, id: TaskId, hides_reasons: bool, now: Now) -> Option
     Some(reason.text)
 }
 
-/// Returns the state of an attempt that its agent works on. The session of a team's member is in
-/// the state of its task, which is different if the session is hung.
+/// Returns the state of an attempt that its agent works on. The session of a team's member and a
+/// quiet attempt are in the state of their task.
 fn attempt_display(board: &Board, attempt: &Attempt) -> ItemDisplay {
-    let session_task = attempt
-        .session_of
-        .as_ref()
-        .and_then(|_| board.tasks.get(&attempt.task));
-    session_task.map_or(DisplayState::Working.into(), |task| {
-        task_display(board, task)
-    })
+    let task = board.tasks.get(&attempt.task);
+    match task.filter(|task| attempt.session_of.is_some() || is_quiet(board, task)) {
+        Some(task) => task_display(board, task),
+        None => DisplayState::Working.into(),
+    }
 }
 
 /// Returns the agent's own report of its progress, or the activity of its program.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::ids::{MissionId, Now, ProjectName};
+use crate::inbox::{InboxItem, OpenItem};
 use crate::task::{Task, TaskStatus};
 use crate::{budget, inbox, lead, plural, schedule};
 
@@ -44,6 +45,10 @@ pub struct FleetSummary {
     pub failed: u64,
     /// Number of items in the inbox that are not snoozed.
     pub needs_you: usize,
+    /// Number of these items that are agents that cannot work. They belong to no task, so the tasks
+    /// in the state `needs` do not include them.
+    #[serde(default)]
+    pub agents_needing_you: usize,
     /// Number of attempts that run on the daemon's machine and count towards its maximum, `slots`.
     pub running: usize,
     /// Maximum number of attempts on the daemon's machine, for all projects together.
@@ -71,6 +76,26 @@ impl FleetSummary {
             self.spent_today_tokens,
             self.daily_limit_micro_usd,
         )
+    }
+
+    /// Returns the number of inbox items as a text for people. The text names the agents that cannot
+    /// work, because no task is in the state `needs` for them.
+    pub fn needs_you_text(&self) -> String {
+        let text = format!(
+            "{} {} you",
+            self.needs_you,
+            plural::choose(self.needs_you, "needs", "need")
+        );
+        let others = self.needs_you.saturating_sub(self.agents_needing_you);
+        match (self.agents_needing_you, others) {
+            (0, _) => text,
+            (agents, 0) => format!("{text}: {} cannot work", plural::count(agents, "agent")),
+            (agents, others) => format!(
+                "{text}: {} cannot work, {}",
+                plural::count(agents, "agent"),
+                plural::count(others, "other")
+            ),
+        }
     }
 
     /// Returns whether today's work has used tokens or has a cost. Short lists of figures leave
@@ -219,10 +244,13 @@ pub fn fleet_summary(
     let counts = state_counts(board, project);
     let count = |state| counts.get(&state).copied().unwrap_or_default();
     let is_selected = |of: Option<&ProjectName>| of.is_none() || project.is_none() || of == project;
-    let needs_you = inbox::open_items(board, now)
-        .iter()
-        .filter(|item| item.is_shown() && is_selected(item.project.as_ref()))
-        .count();
+    let items = inbox::open_items(board, now);
+    let shown_items = || {
+        items
+            .iter()
+            .filter(|item| item.is_shown() && is_selected(item.project.as_ref()))
+    };
+    let is_agent = |item: &&OpenItem| matches!(item.item, InboxItem::Agent(_));
     let ended_of = |id: MissionId| ended.missions.get(&id).copied().unwrap_or_default();
     let missions = board
         .missions
@@ -250,7 +278,8 @@ pub fn fleet_summary(
         landing: count(DisplayState::Landing),
         completed: ended.completed,
         failed: ended.failed,
-        needs_you,
+        needs_you: shown_items().count(),
+        agents_needing_you: shown_items().filter(is_agent).count(),
         running: schedule::machine_running(board, project),
         slots: board.limits.max_attempts,
         agents: board.agents.len(),
@@ -264,6 +293,24 @@ pub fn fleet_summary(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn agents_that_cannot_work_are_named_because_no_task_needs_a_person_for_them() {
+        let cases = [
+            (0, 0, "0 need you"),
+            (1, 0, "1 needs you"),
+            (30, 30, "30 need you: 30 agents cannot work"),
+            (3, 1, "3 need you: 1 agent cannot work, 2 others"),
+        ];
+        for (needs_you, agents_needing_you, text) in cases {
+            let summary = FleetSummary {
+                needs_you,
+                agents_needing_you,
+                ..FleetSummary::default()
+            };
+            assert_eq!(summary.needs_you_text(), text);
+        }
+    }
 
     #[test]
     fn spend_is_described_in_words_and_an_unknown_price_is_not_zero() {

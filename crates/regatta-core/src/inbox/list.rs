@@ -19,7 +19,7 @@ use crate::policy;
 use crate::provider_outage::ProviderOutage;
 use crate::task::{Task, TaskStatus};
 
-use super::{InboxItem, Snooze};
+use super::{CauseClass, InboxCause, InboxItem, Snooze, cause};
 
 /// The kind of help that an inbox item needs from a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub enum InboxKind {
     /// An agent is not signed in, or its credential for an outside service does not work.
     Credential,
     /// An agent's program is missing, or its settings cannot work.
-    Setup,
+    Settings,
     /// Somebody who is not on the list of permitted people started a conversation in an outside
     /// service.
     Request,
@@ -63,7 +63,7 @@ impl InboxKind {
         InboxKind::Stuck,
         InboxKind::Budget,
         InboxKind::Credential,
-        InboxKind::Setup,
+        InboxKind::Settings,
         InboxKind::Request,
     ];
 
@@ -79,7 +79,7 @@ impl InboxKind {
             InboxKind::Stuck => "stuck",
             InboxKind::Budget => "budget",
             InboxKind::Credential => "credential",
-            InboxKind::Setup => "setup",
+            InboxKind::Settings => "settings",
             InboxKind::Request => "request",
         }
     }
@@ -111,6 +111,9 @@ pub struct OpenItem {
     /// The agent's permission request or question with all details; `None` for items of other
     /// kinds.
     pub request: Option<AgentRequest>,
+    /// The cause that other items of this kind can share; `None` if a person must look at this item
+    /// on its own.
+    pub cause: Option<InboxCause>,
 }
 
 impl OpenItem {
@@ -148,6 +151,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             ),
             since_unix_ms,
             snoozed: attempt.snoozed,
+            cause: Some(cause::silence()),
             ..item_about_task(InboxKind::Stuck, task, "")
         })
     });
@@ -157,7 +161,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let agents = board
         .agents
         .keys()
-        .filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
+        .filter_map(|name| Some(agent_item(board, name, agent_problem(board, name)?)));
     let bridges = bridge_health::broken_bridges(board)
         .map(|(bridge, provider_outage)| bridge_item(bridge, provider_outage));
     let requests = board.conversations.values().filter_map(|conversation| {
@@ -183,6 +187,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             is_escalated: false,
             snoozed: None,
             request: None,
+            cause: None,
         })
     });
     let items = approvals
@@ -216,7 +221,7 @@ fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landi
 
 /// Returns whether an attempt (an agent's run on a task) has been silent for too long and is not
 /// already being stopped.
-pub(super) fn is_stuck(attempt: &Attempt) -> bool {
+pub(crate) fn is_stuck(attempt: &Attempt) -> bool {
     attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
@@ -265,6 +270,7 @@ fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
         is_escalated: approval.escalated,
         snoozed: approval.snoozed,
         request: Some(approval.request.clone()),
+        cause: Some(cause::same_request(&approval.subject())),
     }
 }
 
@@ -287,6 +293,7 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
             );
             Some(OpenItem {
                 subject,
+                cause: None,
                 ..item_about_task(InboxKind::Review, task, "somebody must review it")
             })
         }
@@ -306,6 +313,7 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
                 .as_ref()
                 .map_or(task.updated_unix_ms, |hold_count| hold_count.since_unix_ms);
             Some(OpenItem {
+                cause: cause::same_reason(&why),
                 why,
                 since_unix_ms,
                 ..item_about_task(InboxKind::Landing, task, "")
@@ -319,6 +327,7 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
 /// or `otherwise` if the task states no reason.
 fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     OpenItem {
+        cause: task.reason.as_deref().and_then(cause::same_reason),
         item: InboxItem::Task(task.id),
         kind,
         task: Some(task.id),
@@ -379,32 +388,43 @@ fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenIte
         is_escalated: false,
         snoozed: budget.snoozed,
         request: None,
+        cause: None,
     })
 }
 
 /// Builds the inbox item of an agent that cannot work until a person fixes the `outage`.
-fn agent_item(name: &AgentName, outage: &ProviderOutage) -> OpenItem {
-    let needs_sign_in = outage.class == crate::agent_protocol::FailureClass::Auth;
+fn agent_item(board: &Board, name: &AgentName, outage: &ProviderOutage) -> OpenItem {
+    let agent = board.agents.get(name).map(|agent| &**agent);
+    let cause = cause::of_outage(agent, outage);
+    let reason = outage.reason.lines().next().unwrap_or_default();
     let problem = crate::provider_outage::describe_class(outage.class);
+    let (subject, why) = match cause.class {
+        CauseClass::Model => (
+            format!("{name} cannot work: {}", cause.text),
+            format!("{}; then: regatta resume {name}", cause.fix),
+        ),
+        _ => (
+            format!("{name} {problem}: {reason}"),
+            format!("see how to fix it: regatta doctor; then: regatta resume {name}"),
+        ),
+    };
     OpenItem {
         item: InboxItem::Agent(name.clone()),
-        kind: if needs_sign_in {
+        kind: if cause.class == CauseClass::SignIn {
             InboxKind::Credential
         } else {
-            InboxKind::Setup
+            InboxKind::Settings
         },
         task: None,
         project: None,
         agent: Some(name.clone()),
-        subject: format!(
-            "{name} {problem}: {}",
-            outage.reason.lines().next().unwrap_or_default()
-        ),
-        why: format!("see how to fix it: regatta doctor; then: regatta resume {name}"),
+        subject,
+        why,
         since_unix_ms: outage.since_unix_ms,
         is_escalated: false,
         snoozed: outage.snoozed,
         request: None,
+        cause: Some(cause),
     }
 }
 
@@ -441,6 +461,7 @@ fn bridge_item(bridge: Bridge, outage: &ProviderOutage) -> OpenItem {
         is_escalated: false,
         snoozed: outage.snoozed,
         request: None,
+        cause: None,
         item: InboxItem::Bridge(bridge),
     }
 }

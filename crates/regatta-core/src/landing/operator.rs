@@ -34,7 +34,7 @@ pub struct QueuePosition {
 
 /// Returns the parts of a finished change that only a person can approve, such as agents' settings
 /// or protected files (Q13).
-pub(super) fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
+pub fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
     // Work that brings in a remote's commits needs no approval: people published those commits
     // already, and agents' work among them was approved when it landed here.
     if task.merged_remote().is_some() {

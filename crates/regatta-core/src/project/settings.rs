@@ -150,6 +150,20 @@ pub enum UnansweredPolicy {
     Land,
 }
 
+/// When the page asks a person for a confirmation before a change lands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LandConfirmation {
+    /// The page asks if nobody opened the change in this browser.
+    #[default]
+    Unread,
+    /// The page always asks.
+    Always,
+    /// The page never asks.
+    Never,
+}
+
 /// Settings of the section `[landing]`: how finished work is tested and merged into the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -183,6 +197,9 @@ pub struct LandingSettings {
     /// Paths to which only a person may approve changes, in addition to the built-in paths.
     #[cfg_attr(feature = "schema", schemars(example = ["migrations/**"]))]
     pub protected: Vec<PathPattern>,
+    /// When the page asks a person for a confirmation before a change lands.
+    #[cfg_attr(feature = "schema", schemars(example = LandConfirmation::Always))]
+    pub confirm: LandConfirmation,
     #[cfg_attr(feature = "schema", schemars(example = ConflictPolicy::Ownership))]
     pub on_conflict: ConflictPolicy,
     /// Treatment of work whose agent did not wait for the answer to its question.
@@ -224,6 +241,7 @@ impl Default for LandingSettings {
             review: ReviewPolicy::None,
             reviewer: None,
             protected: vec![],
+            confirm: LandConfirmation::Unread,
             on_conflict: ConflictPolicy::Fixup,
             unanswered: UnansweredPolicy::Wait,
             push: None,

@@ -506,7 +506,7 @@ fn cases() -> Vec<Case> {
         (InboxKind::Budget, "budget:day", spend_budget, raise_budget),
         (InboxKind::Credential, "agent:ada", sign_out, repair_agent),
         (
-            InboxKind::Setup,
+            InboxKind::Settings,
             "agent:ada",
             break_configuration,
             repair_agent,

@@ -27,6 +27,7 @@ mod guarded_files;
 mod hooks;
 mod idempotency;
 mod identity;
+mod inbox_groups;
 mod inboxes;
 mod isolation;
 mod landings;

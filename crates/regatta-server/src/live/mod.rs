@@ -8,9 +8,11 @@
 
 mod actions; // actions and their shell commands
 mod agent_timelines; // the states of agents over time
+mod change_sizes; // the lines of changes in review
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
+mod inbox_items; // what needs a person, with buttons
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
@@ -41,6 +43,7 @@ type LandedCounts = BTreeMap<String, u32>;
 #[derive(Default)]
 pub(crate) struct LiveCaches {
     lanes: agent_timelines::LaneHistory,
+    change_sizes: change_sizes::ChangeSizes,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
     /// Recently shown ended tasks, with the time of their end.

@@ -51,7 +51,7 @@ pub(super) fn task_page(
             .unwrap_or_default(),
         branch: task.branch().to_string(),
         plan: task.planning_goal().is_some(),
-        actions: actions::task_actions(&task, landing),
+        actions: actions::task_actions(board, &task, landing),
         tries: attempts.iter().map(without_token).collect(),
         task: view,
     }))

@@ -15,14 +15,12 @@ use regatta_api::Problem;
 use regatta_api::cost_tables::CostGrouping;
 use regatta_api::file_map;
 use regatta_api::live_view::{
-    AgentLaneView, ConversationPage, CostPage, FleetSize, FleetSummaryView, InboxItemView,
-    LaneBarsView, MissionProgress, ProjectFilesView, ProjectSummary, QueuePage, SentencePart,
-    StateSharesView, TaskRowView, TeamPage, TodaySpendView,
+    AgentLaneView, ConversationPage, CostPage, FleetSize, FleetSummaryView, LaneBarsView,
+    MissionProgress, ProjectFilesView, ProjectSummary, QueuePage, SentencePart, StateSharesView,
+    TaskRowView, TeamPage, TodaySpendView,
 };
 use regatta_api::team::TeamView;
-use regatta_api::view::{
-    BudgetsView, ConversationLineView, InboxView, LandingView, QueueView, RunnerView,
-};
+use regatta_api::view::{BudgetsView, ConversationLineView, LandingView, QueueView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget;
 use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
@@ -33,6 +31,7 @@ use regatta_engine::ports::store::{StoreError, StoreHistory};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::inbox_items::InboxBuilder;
 use super::stream::{BuiltEntity, Topic};
 use super::task_row::task_row;
 use super::texts::{files_text, queue_text};
@@ -126,7 +125,13 @@ impl TopicContext<'_> {
         Ok(match topic {
             Topic::Head => entity("head".into(), &self.head()?).into_iter().collect(),
             Topic::Inbox => {
-                let items = inbox_items(self.board, self.now);
+                let builder = InboxBuilder {
+                    board: self.board,
+                    now: self.now,
+                    git: &*self.shared.engine.git(),
+                    sizes: &self.shared.live_caches.change_sizes,
+                };
+                let items = builder.items();
                 items
                     .iter()
                     .filter_map(|item| entity(format!("item/{}", item.item.id), item))
@@ -239,14 +244,7 @@ impl TopicContext<'_> {
                 false,
                 "/tasks?at=waiting",
             ),
-            sentence_part(
-                format!(
-                    "{needs_you} {} you",
-                    plural::choose(needs_you, "needs", "need")
-                ),
-                needs_you > 0,
-                "/inbox",
-            ),
+            sentence_part(summary.needs_you_text(), needs_you > 0, "/inbox"),
         ];
         if summary.landing > 0 {
             let text = format!("{} landing", summary.landing);
@@ -411,7 +409,7 @@ impl TopicContext<'_> {
             let landing_actions = queued().filter_map(|landing| {
                 Some((
                     landing.id,
-                    actions::task_actions(board.tasks.get(&landing.task)?, Some(landing)),
+                    actions::task_actions(board, board.tasks.get(&landing.task)?, Some(landing)),
                 ))
             });
             let expected = queued()
@@ -565,17 +563,4 @@ impl TopicContext<'_> {
         };
         self.board.projects.values().map(files_view).collect()
     }
-}
-
-/// Returns the inbox items that are not hidden (snoozed) at present, the longest waiting first.
-pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
-    let all = InboxView::list(board, None, now)
-        .into_iter()
-        .filter(InboxView::is_shown);
-    let view = |inbox: InboxView| InboxItemView {
-        actions: actions::inbox_actions(&inbox),
-        group: inbox.group_key(),
-        item: inbox,
-    };
-    all.map(view).collect()
 }

@@ -7,7 +7,7 @@ mod form;
 mod interactive;
 
 use clap::{Args, Subcommand};
-use regatta_api::view::InboxView;
+use regatta_api::view::{InboxGroup, InboxView};
 use regatta_api::{call, input};
 use regatta_core::inbox::{InboxItem, InboxKind};
 
@@ -70,9 +70,10 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     // List snoozed (hidden) items separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
         reply.data.iter().cloned().partition(InboxView::is_shown);
-    let mut next = awake
+    let groups = InboxGroup::list(&awake);
+    let mut next = groups
         .first()
-        .map(|inbox| group_commands(inbox, &awake))
+        .map(group_commands)
         .unwrap_or_else(|| vec!["regatta status".into()]);
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
@@ -103,20 +104,11 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     }
 }
 
-/// Returns the commands that answer an item together with all items that ask for the same thing.
-fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
-    let group: Vec<&InboxView> = all
-        .iter()
-        .filter(|other| other.group_key() == first.group_key())
-        .collect();
-    let agents: Vec<&str> = group
-        .iter()
-        .filter_map(|item| item.id.strip_prefix("agent:"))
-        .collect();
-    if agents.len() > 1 {
-        vec![format!("regatta resume {}", agents.join(" "))]
-    } else {
-        answer_commands(first, group.len() > 1)
+/// Returns the commands that answer all items of a group.
+fn group_commands(group: &InboxGroup) -> Vec<String> {
+    match group.shared_command() {
+        Some(command) => vec![command],
+        None => answer_commands(group.first(), group.count() > 1),
     }
 }
 
@@ -150,7 +142,7 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
         | InboxKind::Stuck
         | InboxKind::Budget
         | InboxKind::Credential
-        | InboxKind::Setup
+        | InboxKind::Settings
         | InboxKind::Request => vec![
             inbox
                 .ways
@@ -185,7 +177,7 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
 /// cut, because a person must see the whole request to decide (invariant S13).
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
-    let rows = group_items(items);
+    let rows = group_rows(items);
     let table = format_table_for(&rows, None);
     let Some(window) =
         window.filter(|window| table.lines().any(|line| display_width(line) > *window))
@@ -221,58 +213,49 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
 /// The maximum number of lines per item in a narrow window, except for permission requests.
 const MAX_ITEM_LINES: usize = 4;
 
-/// Returns the rows of the table of inbox items. Identical requests of several agents share one
-/// row, because `--all` answers such requests together. Agents that cannot work for the same reason
-/// share one row too.
-fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
-    let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
-    for inbox in items {
-        let key = inbox.group_key();
-        if let Some(row) = rows
-            .iter_mut()
-            .find(|row| row.0 == key && inbox.kind != InboxKind::Question)
-        {
-            row.1 += 1;
-            continue;
+/// Returns the rows of the table of inbox items, one row for each group. Questions are rows of their
+/// own, because each is answered on its own.
+fn group_rows(items: &[InboxView]) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for group in InboxGroup::list(items) {
+        if group.first().kind == InboxKind::Question {
+            let each = group
+                .items
+                .iter()
+                .map(|item| InboxGroup { items: vec![item] });
+            rows.extend(each.map(|single| group_row(&single)));
+        } else {
+            rows.push(group_row(&group));
         }
-        let agent = inbox
-            .agent
-            .as_ref()
-            .map_or(String::new(), ToString::to_string);
-        let numbered = (1..)
-            .zip(&inbox.choices)
-            .map(|(nth, s)| format!("{nth} {}", sanitize(s)));
-        // A permission request is answered with `regatta allow` or `deny`, so it shows no numbered
-        // choices.
-        let choices: Vec<String> = numbered
-            .filter(|_| inbox.kind != InboxKind::Permission)
-            .collect();
-        let (choices, why) = (choices.join("  "), sanitize(&inbox.why));
-        let subject = sanitize(&inbox.subject);
-        let task = inbox.task.map_or(String::new(), |id| id.to_string());
-        rows.push((
-            key,
-            1,
-            vec![
-                inbox.id.clone(),
-                inbox.kind.to_string(),
-                task,
-                agent,
-                format_age(inbox.since_wall),
-                subject,
-                choices,
-                why,
-            ],
-        ));
     }
-    rows.into_iter()
-        .map(|(_, count, mut row)| {
-            if count > 1 {
-                row[5] += &format!(" × {count}");
-            }
-            row
-        })
-        .collect()
+    rows
+}
+
+fn group_row(group: &InboxGroup) -> Vec<String> {
+    let inbox = group.first();
+    // The id of an agent's item contains the agent's name.
+    let agent = inbox
+        .agent
+        .as_ref()
+        .filter(|agent| inbox.id != format!("agent:{agent}"))
+        .map_or(String::new(), ToString::to_string);
+    // A permission request is answered with `regatta allow` or `deny`, so it shows no numbered
+    // choices.
+    let choices: Vec<String> = (1..)
+        .zip(&inbox.choices)
+        .map(|(nth, choice)| format!("{nth} {}", sanitize(choice)))
+        .filter(|_| inbox.kind != InboxKind::Permission)
+        .collect();
+    vec![
+        inbox.id.clone(),
+        inbox.kind.to_string(),
+        inbox.task.map_or(String::new(), |id| id.to_string()),
+        agent,
+        format_age(inbox.since_wall),
+        sanitize(&group.headline()),
+        choices.join("  "),
+        sanitize(&group.advice()),
+    ]
 }
 
 /// Returns all inbox items of this project, including snoozed (hidden) items.

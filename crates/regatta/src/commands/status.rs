@@ -1,14 +1,13 @@
 //! The command `status`, which shows the present state of all agents and tasks, and the program
 //! `regatta` without a command.
 
-use regatta_api::view::{AgentView, InboxView, StatusView, TaskView};
+use regatta_api::view::{AgentView, InboxGroup, InboxView, StatusView, TaskView};
 use regatta_api::{call, input};
 use regatta_core::agent::Runtime;
 use regatta_core::attempt;
 use regatta_core::display::{DisplayState, MissionSummary};
 use regatta_core::ids::MissionId;
 use regatta_core::inbox::InboxKind;
-use regatta_core::plural;
 use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
@@ -231,12 +230,10 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
             format!("{} in the backlog · ", counts.backlog)
         };
         let mut text = format!(
-            "{} working · {} waiting · {backlog}{} {} you · queue {} · {} done · \
-             {failed}{spent}{}\n",
+            "{} working · {} waiting · {backlog}{} · queue {} · {} done · {failed}{spent}{}\n",
             counts.working,
             counts.waiting,
-            counts.needs_you,
-            plural::choose(counts.needs_you, "needs", "need"),
+            counts.needs_you_text(),
             counts.landing,
             counts.completed,
             if tips.is_empty() {
@@ -380,51 +377,47 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
     }
     // List also inbox items that belong to no open task, such as a failed task, a budget, or an
     // agent that is not signed in.
-    let others: Vec<&InboxView> = inbox_items
+    let others = inbox_items
         .iter()
-        .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)))
-        .collect();
-    let is_first = |nth: usize| {
-        others[..nth]
-            .iter()
-            .all(|other| other.group_key() != others[nth].group_key())
-    };
-    let firsts: Vec<&InboxView> = (0..others.len())
-        .filter(|nth| is_first(*nth))
-        .map(|nth| others[nth])
-        .collect();
-    // For each row, the number of equal items, such as ` × 3`. It is added after the subject is
+        .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)));
+    // For each row, the number of equal requests, such as ` × 3`. It is added after the subject is
     // cut, so that the number is always visible.
     let mut times = vec![String::new(); rows.len()];
-    for inbox in &firsts {
-        let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
+    let mut widths = vec![MAX_SUBJECT_WIDTH; rows.len()];
+    for group in InboxGroup::list(others) {
+        let inbox = group.first();
+        let own_agent = inbox.agent.as_ref().filter(|_| group.count() == 1);
         let state = if inbox.kind == InboxKind::Failed {
             DisplayState::Failed
         } else {
             DisplayState::Needs
         };
         let state = out.format_state(state, state.label());
-        let alike_count = others
-            .iter()
-            .filter(|other| other.group_key() == inbox.group_key())
-            .count();
-        times.push(if alike_count > 1 {
-            format!(" × {alike_count}")
+        let is_request = inbox.ask.is_some();
+        times.push(if is_request && group.count() > 1 {
+            format!(" × {}", group.count())
         } else {
             String::new()
         });
+        // The headline of a group ends with the exact cause, so it is cut later than a subject.
+        let (subject, width) = if is_request || group.count() == 1 {
+            (first_line(&inbox.subject), MAX_SUBJECT_WIDTH)
+        } else {
+            (first_line(&group.headline()), MAX_REASON_WIDTH)
+        };
+        widths.push(width);
         rows.push(vec![
             inbox.id.clone(),
             state,
-            first_line(&inbox.subject),
-            agent,
+            subject,
+            own_agent.map_or("-".into(), ToString::to_string),
             format_age(inbox.since_wall),
-            first_line(&inbox.why),
+            first_line(&group.advice()),
         ]);
     }
     let whole: Vec<usize> = rows.iter().map(|row| ellipses(&row.concat())).collect();
-    for (row, times) in rows.iter_mut().zip(&times) {
-        row[2] = cut_to_width(&row[2], MAX_SUBJECT_WIDTH - times.chars().count()) + times;
+    for ((row, times), width) in rows.iter_mut().zip(&times).zip(widths) {
+        row[2] = cut_to_width(&row[2], width - times.chars().count()) + times;
         row[5] = cut_to_width(&row[5], MAX_REASON_WIDTH);
     }
     // Leave two columns free, because the rows below a mission are indented.
@@ -452,7 +445,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
                 .map(|line| format!("  {line}\n")),
         );
     }
-    if !others.is_empty() {
+    if rows.len() > tasks.len() {
         text += "other items that need you\n";
         text.extend(lines.map(|line| format!("  {line}\n")));
     }

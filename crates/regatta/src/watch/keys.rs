@@ -257,13 +257,19 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
                     return vec![];
                 }
                 Some(group) => {
-                    let nth_of = |inbox_item: &&regatta_api::live_view::InboxItemView| {
-                        inbox_item.actions.get(nth).cloned()
+                    let first = group.items.first();
+                    let chosen = first.and_then(|item| item.actions.get(nth)).cloned();
+                    // The items of a group can have different choices, so the number of the choice
+                    // counts only for the first item.
+                    let same = |item: &&regatta_api::live_view::InboxItemView| {
+                        let chosen = chosen.as_ref()?;
+                        let mut actions = item.actions.iter();
+                        actions
+                            .find(|other| other.verb == chosen.verb && other.label == chosen.label)
+                            .cloned()
                     };
-                    (
-                        group.items.first().and_then(nth_of),
-                        group.items.iter().filter_map(nth_of).collect::<Vec<_>>(),
-                    )
+                    let all: Vec<PageAction> = group.items.iter().filter_map(same).collect();
+                    (chosen, all)
                 }
             };
             first.map_or_else(Vec::new, |action| start_action(model, action, all))
@@ -487,6 +493,19 @@ fn start_action(
     } else {
         group
     };
+    // The choice opens a page of the web page, which here is the task with its change or its log.
+    if action.to.is_some() {
+        let id = action.input.get("id").and_then(serde_json::Value::as_str);
+        let Some(id) = id.and_then(|id| id.parse().ok()) else {
+            return vec![];
+        };
+        let mut requests = open_task(model, id);
+        if action.verb == "diff" {
+            model.pane = TaskPane::Diff;
+            requests.push(ScreenRequest::ReadDiff);
+        }
+        return requests;
+    }
     if action.words.is_some() {
         model.dialog = Some(Dialog::ActionText {
             action: Box::new(action),

@@ -548,7 +548,7 @@ fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
     let parked = || {
         inbox_items(&world)
             .iter()
-            .filter(|item| item["kind"] == "setup")
+            .filter(|item| item["kind"] == "settings")
             .count()
             == 2
     };
@@ -713,7 +713,7 @@ fn a_wait_ends_when_every_agent_needs_a_person() {
     assert_eq!(output.exit_code, 3, "{output:?}");
     let items = inbox_items(&world);
     assert!(
-        items.iter().any(|item| item["kind"] == "setup"),
+        items.iter().any(|item| item["kind"] == "settings"),
         "{items:?}"
     );
 }

@@ -32,7 +32,7 @@ fn agents_with_the_same_fault_are_one_row_everywhere() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|item| item["kind"] == "setup")
+        .filter(|item| item["kind"] == "settings")
         .collect();
     assert_eq!(faults.len(), names.len(), "{all}");
 

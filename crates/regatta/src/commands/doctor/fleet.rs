@@ -6,7 +6,7 @@ use std::sync::Arc;
 use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
 use regatta_agents::{presets, profile_credentials, program_discovery};
 use regatta_api::live_view::{CheckLevel, DoctorCheck};
-use regatta_api::view::{AgentView, BridgeView, ProjectView};
+use regatta_api::view::{AgentView, BridgeView, InboxGroup, InboxView, ProjectView};
 use regatta_api::{call, input};
 use regatta_core::agent::{Agent, Runtime, SandboxLevel as Confined};
 use regatta_core::board::Board;
@@ -174,13 +174,14 @@ pub(super) fn check_running_daemon(client: &Client) -> FleetReport {
             .iter()
             .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
     });
+    let mut agents_with_limits = Vec::new();
     match agents {
         Err(error) => checks.push(check_from_error("agents", &error)),
         Ok(reply) => {
             let runtimes = reply.data.iter().map(|view| &view.agent.runtime);
             checks.extend(check_agents_exist(runtimes, provider::find_presets));
             checks.extend(reply.data.iter().flat_map(check_agent_view));
-            checks.extend(check_parked(&reply.data));
+            agents_with_limits = reply.data;
         }
     }
     match client.call(call::BridgeList(input::EmptyInput {})) {
@@ -192,6 +193,13 @@ pub(super) fn check_running_daemon(client: &Client) -> FleetReport {
     match client.call(call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => {
+            checks.extend(check_unable_agents(&reply.data));
+            // The inbox has the agents that need a person. The others wait for the end of a limit.
+            agents_with_limits.retain(|agent| {
+                let id = format!("agent:{}", agent.agent.name);
+                !reply.data.iter().any(|item| item.id == id)
+            });
+            checks.extend(check_parked(&agents_with_limits));
             let faults = reply
                 .data
                 .iter()
@@ -279,6 +287,26 @@ fn check_agent(agent: &Agent, is_parked: bool) -> Vec<DoctorCheck> {
         ));
     }
     checks
+}
+
+/// Returns one warning for each cause for which agents cannot work until a person fixes it, with the
+/// fix of all these agents.
+fn check_unable_agents(items: &[InboxView]) -> Vec<DoctorCheck> {
+    let agents = items.iter().filter(|item| item.id.starts_with("agent:"));
+    let line = |group: InboxGroup<'_>| {
+        let first = group.first();
+        let resume = group.shared_command().or_else(|| {
+            let way = first.ways.first();
+            way.map(|way| way.line.clone())
+        });
+        let fix = first.cause.as_ref().map_or("fix that", |cause| &cause.fix);
+        let fix = match resume {
+            Some(resume) => format!("{fix}: {resume}"),
+            None => fix.to_owned(),
+        };
+        check_line("agent", CheckLevel::Warn, group.headline(), fix)
+    };
+    InboxGroup::list(agents).into_iter().map(line).collect()
 }
 
 /// Returns one warning for each reason why agents are parked (get no work until a person acts).

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::{event, terminal};
-use regatta_api::view::InboxView;
+use regatta_api::view::{InboxGroup, InboxView};
 use regatta_api::{call, input};
 use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::AnswerScope;
@@ -118,14 +118,17 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
             };
             return app.output.print(&format!("{text}\n"));
         };
-        let alike = left
-            .iter()
-            .filter(|other| other.group_key() == inbox.group_key())
-            .count();
-        app.output.print(&draw_card(inbox, alike, left.len()))?;
+        let group = InboxGroup {
+            items: left
+                .iter()
+                .filter(|other| other.group_key() == inbox.group_key())
+                .copied()
+                .collect(),
+        };
+        app.output.print(&draw_card(&group, left.len()))?;
         match read_key()? {
             KeyPress::Digit(nth) => {
-                let answered = apply_digit(app, &client, inbox, nth, alike > 1);
+                let answered = apply_digit(app, &client, &group, nth);
                 // Another person may have answered first. Print the error and continue with the
                 // next item.
                 if let Err(CommandError::Problem(problem)) = answered {
@@ -195,7 +198,8 @@ fn print_error(app: &CommandContext, result: CommandResult) -> CommandResult {
 }
 
 /// Draws an inbox item: its task, agent, subject and reason, and the keys that answer it.
-fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
+fn draw_card(group: &InboxGroup, remaining: usize) -> String {
+    let inbox = group.first();
     let task = inbox
         .task
         .map(|id| id.to_string())
@@ -209,21 +213,17 @@ fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
         parties.join(" "),
         format_age(inbox.since_wall)
     );
-    let alike_text = if alike > 1 {
-        format!(" × {alike}, one answer for all")
-    } else {
-        String::new()
-    };
-    for line in inbox.subject.lines().take(12) {
+    for line in group.headline().lines().take(12) {
         text += &format!("  {}\n", sanitize(line));
     }
-    if !alike_text.is_empty() {
-        text += &format!(" {alike_text}\n");
+    if group.count() > 1 {
+        text += "  one answer for all\n";
     }
-    if !inbox.why.is_empty() {
+    let advice = group.advice();
+    if !advice.is_empty() {
         text += &format!(
             "  why  {}\n",
-            sanitize(inbox.why.lines().next().unwrap_or_default())
+            sanitize(advice.lines().next().unwrap_or_default())
         );
     }
     let keys: Vec<String> = (1..)
@@ -239,15 +239,16 @@ fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
     text + &format!("  {diff}w why   z in an hour   s skip   q quit\n")
 }
 
-/// Carries out the choice that belongs to a digit. Asks for a text or a form first if the choice
-/// needs it.
+/// Carries out the choice that belongs to a digit, for all items of a group. Asks for a text or a
+/// form first if the choice needs it.
 fn apply_digit(
     app: &CommandContext,
     client: &Client,
-    inbox: &InboxView,
+    group: &InboxGroup,
     nth: usize,
-    alike: bool,
 ) -> CommandResult {
+    let inbox = group.first();
+    let alike = group.count() > 1;
     let Some((_, effect)) = digit_effects(inbox).into_iter().nth(nth) else {
         return app.output.print("there is no choice with this number\n");
     };
@@ -269,10 +270,15 @@ fn apply_digit(
                 },
                 None => None,
             };
-            let item = inbox.id.parse().map_err(|_| {
-                internal_error(format!("the inbox item {} has no valid id", inbox.id))
-            })?;
-            send_choice(app, client, &item, choice, text)
+            for item in &group.items {
+                let same = item.ways.iter().find(|way| way.choice == choice.choice);
+                let Some(same) = same else { continue };
+                let id = item.id.parse().map_err(|_| {
+                    internal_error(format!("the inbox item {} has no valid id", item.id))
+                })?;
+                send_choice(app, client, &id, same, text.clone())?;
+            }
+            Ok(())
         }
         DigitEffect::SendAnswer(answer, reach) => {
             send_decision(app, "answer", id()?, alike, answer, reach)

@@ -7,6 +7,7 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Wrap};
 use regatta_api::live_view::{DisplayState, InboxItemView};
+use regatta_core::inbox::CauseClass;
 
 use crate::output::{cut_to_width, display_width as columns, wrap};
 use crate::watch::draw::{
@@ -140,14 +141,14 @@ fn inbox_card<'a>(
         lines.push(Line::styled(
             format!(
                 "  {}",
-                cut_to_width(&safe_line(&inbox_item.item.subject), inside)
+                cut_to_width(&safe_line(&headline(inbox_item, count)), inside)
             ),
             bold,
         ));
         return lines;
     }
     let subject = wrap(
-        &safe_line(&inbox_item.item.subject),
+        &safe_line(&headline(inbox_item, count)),
         inside,
         MAX_QUESTION_LINES,
     );
@@ -170,6 +171,14 @@ fn inbox_card<'a>(
             .map(Line::raw),
     );
     lines
+}
+
+/// Returns the text of a card: the cause that several items share, or the item's own text.
+fn headline(inbox_item: &InboxItemView, count: usize) -> String {
+    match &inbox_item.item.cause {
+        Some(cause) if count > 1 && cause.class != CauseClass::Request => cause.headline(count),
+        _ => inbox_item.item.subject.clone(),
+    }
 }
 
 /// Returns the possible answers to an inbox item, each with the digit that gives it.
