@@ -147,7 +147,7 @@ const HELP: [string, string][] = [
   ['T', 'on a task: take over in a terminal'],
   ['c', 'on a task: comment on the line; Revise sends it'],
   ['u s i', 'on a task: split view, ignore spaces, changes since your last review'],
-  ['f w', 'on a task: follow the log, raw log'],
+  ['f w x /', 'on a task: follow the log, raw log, next failure, search the log'],
   ['Esc', 'close; it never decides anything'],
 ];
 
