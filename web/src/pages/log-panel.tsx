@@ -109,7 +109,7 @@ export function LogPanel({ attempt, live, isTall }: LogProps) {
   };
   const lastFailure = useRef({ entry: -1, scrollCount: -1 });
 
-  const { isLoaded, isComplete, records, total, failures, isFollowing, newCount, error } = state.value;
+  const { isLoaded, isComplete, records, total, failures, isFollowing, newCount, hasNewOutput, error } = state.value;
   return (
     <section class={`panel log ${isFull ? 'full' : ''} ${isTall ? 'tall' : ''}`} aria-label={`Log of ${attempt}`}>
       <header>
@@ -177,9 +177,9 @@ export function LogPanel({ attempt, live, isTall }: LogProps) {
       <div class="log-box" ref={box} tabIndex={0} role="region" aria-label={`Entries of the log of ${attempt}`} />
       {isComplete && total === 0 && <p class="empty">{live ? 'No output yet.' : 'No output.'}</p>}
       {!isLoaded && !error && <p class="empty">loading…</p>}
-      {newCount > 0 && (
+      {(newCount > 0 || hasNewOutput) && !isFollowing && (
         <button type="button" class="do first log-new" onClick={() => view.current?.follow()}>
-          {newCount.toLocaleString('en')} new ↓
+          {newCount > 0 ? `${newCount.toLocaleString('en')} new` : 'new output'} ↓
         </button>
       )}
     </section>

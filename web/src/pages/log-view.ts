@@ -34,10 +34,12 @@ export interface LogState {
   isFollowing: boolean;
   /** The number of entries that came since a person scrolled up. */
   newCount: number;
+  /** Whether an entry changed since a person scrolled up. */
+  hasNewOutput: boolean;
   error: string;
 }
 
-export const INITIAL_STATE: LogState = { isLoaded: false, isComplete: false, records: 0, total: 0, failures: [], isFollowing: true, newCount: 0, error: '' };
+export const INITIAL_STATE: LogState = { isLoaded: false, isComplete: false, records: 0, total: 0, failures: [], isFollowing: true, newCount: 0, hasNewOutput: false, error: '' };
 
 export class LogView {
   private heights = new Heights(ESTIMATED_ROW_PX);
@@ -47,6 +49,8 @@ export class LogView {
   private openAll: boolean | null = null;
   private state = INITIAL_STATE;
   private seenTotal = 0;
+  private version = 0;
+  private seenVersion = 0;
   /** Grows when a person scrolls. */
   scrollCount = 0;
   private isDestroyed = false;
@@ -142,12 +146,13 @@ export class LogView {
       for (const row of this.rows.values()) row.remove();
       this.rows.clear();
       this.cache.clear();
-      this.seenTotal = view.total;
+      [this.seenTotal, this.seenVersion] = [view.total, view.version];
     }
     if (view.total !== this.heights.length) this.heights.resize(view.total);
     for (const entry of view.entries) this.store(entry, view.version);
-    if (this.state.isFollowing) this.seenTotal = view.total;
-    this.update({ isLoaded: true, isComplete: true, records: view.records, total: view.total, failures: view.failures, newCount: Math.max(0, view.total - this.seenTotal) });
+    if (this.state.isFollowing) [this.seenTotal, this.seenVersion] = [view.total, view.version];
+    this.version = view.version;
+    this.update({ isLoaded: true, isComplete: true, records: view.records, total: view.total, failures: view.failures, newCount: Math.max(0, view.total - this.seenTotal), hasNewOutput: view.version > this.seenVersion });
     this.render();
     // The numbers of the preview count from its first entry, so its last entry is the last of the log.
     if (anchor && !this.state.isFollowing) this.scrollTo(this.heights.top(view.total - previewRows + anchor.number) - anchor.offset);
@@ -383,8 +388,8 @@ export class LogView {
   };
 
   private setFollowing(isFollowing: boolean): void {
-    this.seenTotal = this.heights.length;
-    this.update({ isFollowing, newCount: 0 });
+    [this.seenTotal, this.seenVersion] = [this.heights.length, this.version];
+    this.update({ isFollowing, newCount: 0, hasNewOutput: false });
   }
 
   private rowNumber(target: EventTarget | null): number {

@@ -30,13 +30,13 @@ pub(super) enum EntryKind {
     Problem,
 }
 
-/// The progress of a tool call. Entries of other kinds have the progress `Done`.
+/// The progress of a tool call or a request. A request that nobody has answered yet is `Running`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum EntryProgress {
     Running,
     Done,
     Failed,
-    /// The turn ended before the tool call.
+    /// The turn ended before the tool call or the answer.
     Unfinished,
 }
 
@@ -114,6 +114,8 @@ pub(super) enum EntryChange<'a> {
     Add(Entry),
     Call(&'a ToolCall),
     Output(&'a OutputChange),
+    /// The oldest request without an answer was answered or withdrawn.
+    Answer,
     /// A turn ended. The program may use the ids of its calls again, and calls that run have ended.
     EndTurn,
 }
@@ -125,10 +127,10 @@ pub(super) fn can_continue(entry: &Entry, kind: EntryKind) -> bool {
 
 /// Creates an entry that is complete.
 pub(super) fn new_entry(kind: EntryKind, title: &str, text: &str, at_unix_ms: u64) -> Entry {
-    let progress = if kind == EntryKind::Problem {
-        EntryProgress::Failed
-    } else {
-        EntryProgress::Done
+    let progress = match kind {
+        EntryKind::Problem => EntryProgress::Failed,
+        EntryKind::Request => EntryProgress::Running,
+        _ => EntryProgress::Done,
     };
     Entry {
         head: EntryHead {
@@ -163,11 +165,26 @@ pub(super) fn changes(complete: &CompleteTranscriptLine) -> Vec<EntryChange<'_>>
             _ => {}
         }
     }
+    if record.stream == JournalStream::In && is_answer(&record.line) {
+        changes.push(EntryChange::Answer);
+    }
     for event in events {
         push_event(&mut changes, event, complete);
     }
     changes.extend(complete.outputs.iter().map(EntryChange::Output));
     changes
+}
+
+/// Returns whether a line that was sent to the program answers a request of the program.
+fn is_answer(line: &str) -> bool {
+    // A prompt may be long, and only a line with one of these words can be an answer.
+    if !line.contains("\"result\"") && !line.contains("control_response") {
+        return false;
+    }
+    serde_json::from_str::<serde_json::Value>(line).is_ok_and(|message| {
+        let is_rpc_answer = message.get("method").is_none() && message.get("result").is_some();
+        is_rpc_answer || message["type"] == "control_response"
+    })
 }
 
 fn push_event<'a>(
@@ -220,7 +237,7 @@ fn push_event<'a>(
         }
         AgentEvent::RequestMade(request) => match &request.content {
             RequestContent::Permission { tool, .. } => {
-                add(EntryKind::Request, "asks for permission", &tool.describe())
+                add(EntryKind::Request, "permission", &tool.describe())
             }
             RequestContent::Question { text, choices, .. } => {
                 let choices: Vec<String> = choices
@@ -229,7 +246,7 @@ fn push_event<'a>(
                     .collect();
                 add(
                     EntryKind::Request,
-                    "asks",
+                    "question",
                     &format!("{text}{}", choices.concat()),
                 )
             }
@@ -247,9 +264,8 @@ fn push_event<'a>(
             text,
         },
         AgentEvent::Notice { text } => add(EntryKind::Note, text, ""),
-        AgentEvent::RequestWithdrawn { .. }
-        | AgentEvent::Usage { .. }
-        | AgentEvent::Context { .. } => return,
+        AgentEvent::RequestWithdrawn { .. } => EntryChange::Answer,
+        AgentEvent::Usage { .. } | AgentEvent::Context { .. } => return,
     };
     changes.push(change);
 }

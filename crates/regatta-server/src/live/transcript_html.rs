@@ -91,11 +91,19 @@ pub(super) fn entry_html(entry: &Entry, is_open: bool) -> String {
         }
         EntryKind::Message => format!("{time}<div class=\"md\">{}</div>", body_html(entry)),
         EntryKind::Turn => format!("<span>{}</span>{time}", title_html(&head.title)),
-        EntryKind::Request => format!(
-            "{time}<b>? {}</b><div class=\"asked\">{}</div>",
-            title_html(&head.title),
-            text_html(&entry.text)
-        ),
+        EntryKind::Request => {
+            let answer = match head.progress {
+                EntryProgress::Running => "waits for an answer",
+                EntryProgress::Unfinished => "not answered",
+                EntryProgress::Done | EntryProgress::Failed => "answered",
+            };
+            format!(
+                "{time}<b>? {}</b> <span class=\"answer\">{answer}</span>\
+                 <div class=\"asked\">{}</div>",
+                title_html(&head.title),
+                text_html(&entry.text)
+            )
+        }
         EntryKind::Plan => format!(
             "{time}<b>plan</b><div class=\"asked\">{}</div>",
             text_html(&entry.text)
@@ -117,7 +125,8 @@ pub(super) fn entry_class(entry: &Entry) -> &'static str {
         EntryKind::Stderr => "stderr",
         EntryKind::Message => "message",
         EntryKind::Turn => "turn",
-        EntryKind::Request => "asks",
+        EntryKind::Request if entry.is_running() => "asks",
+        EntryKind::Request => "answered",
         EntryKind::Plan => "plan",
         EntryKind::Note => "note",
         EntryKind::Problem => "problem",

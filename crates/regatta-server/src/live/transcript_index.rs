@@ -178,6 +178,19 @@ impl TranscriptIndex {
                 self.mark_changed(number);
                 self.store_ended(false)
             }
+            EntryChange::Answer => {
+                let oldest = self.running().find(|number| {
+                    let entry = self.open.get(number);
+                    entry.is_some_and(|entry| entry.head.kind == EntryKind::Request)
+                });
+                if let Some(number) = oldest
+                    && let Some(entry) = self.open.get_mut(&number)
+                {
+                    entry.head.progress = EntryProgress::Done;
+                    self.mark_changed(number);
+                }
+                self.store_ended(false)
+            }
             EntryChange::EndTurn => {
                 self.calls.clear();
                 let running: Vec<usize> = self.running().collect();

@@ -38,10 +38,11 @@ const MAX_FAILURES: usize = 1_000;
 const MAX_HITS: usize = 2_000;
 /// The number of journal records that are added to an index in one step.
 const RECORDS_PER_STEP: usize = 200;
-/// The number of steps that a request makes itself. A longer transcript is read in the background.
-const STEPS_PER_REQUEST: usize = 2;
+/// The number of steps that a request makes itself if few records are missing. Otherwise a thread in
+/// the background makes them.
+const STEPS_PER_REQUEST: usize = 10;
 /// The number of bytes at the end of a journal that are read before its index is complete.
-const PREVIEW_BYTES: u64 = 256 * 1024;
+const PREVIEW_BYTES: u64 = 128 * 1024;
 /// The number of entries that are shown before the index is complete.
 const PREVIEW_ENTRIES: usize = 60;
 /// The number of transcripts whose indexes are kept. The least recently used one is dropped.
@@ -114,17 +115,23 @@ impl SharedIndex {
         agents: &Arc<dyn Agents>,
         attempt: AttemptId,
     ) -> Result<bool, Problem> {
-        let can_be_shown = || Ok(self.has_been_complete.load(Ordering::SeqCst));
+        let can_be_shown = self.has_been_complete.load(Ordering::SeqCst);
         if self.is_building.load(Ordering::SeqCst) {
-            return can_be_shown();
+            return Ok(can_be_shown);
         }
-        for _ in 0..STEPS_PER_REQUEST {
+        // The end of a short transcript is all of it.
+        let is_short = can_be_shown
+            || agents
+                .transcript_end(attempt, PREVIEW_BYTES)
+                .map_err(|error| Problem::new(500, "io", error.message, error.hint))?
+                .is_whole;
+        for _ in 0..if is_short { STEPS_PER_REQUEST } else { 0 } {
             if !self.step(&**agents, attempt)? {
                 return Ok(true);
             }
         }
         if self.is_building.swap(true, Ordering::SeqCst) {
-            return can_be_shown();
+            return Ok(can_be_shown);
         }
         let (shared, agents) = (self.clone(), agents.clone());
         let thread = std::thread::Builder::new().name("transcript".into());
@@ -147,7 +154,7 @@ impl SharedIndex {
             self.is_building.store(false, Ordering::SeqCst);
             return Err(index_problem(error));
         }
-        can_be_shown()
+        Ok(can_be_shown)
     }
 }
 

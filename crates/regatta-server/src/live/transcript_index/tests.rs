@@ -107,6 +107,56 @@ fn turn_ends_its_calls_and_their_ids_can_be_used_again() {
 }
 
 #[test]
+fn request_waits_until_the_program_gets_an_answer() {
+    use regatta_core::agent_protocol::{AgentRequest, RequestContent};
+    let request = |n: u64| {
+        let content = RequestContent::Question {
+            text: format!("question {n}"),
+            choices: vec![],
+            schema: None,
+        };
+        let id = n.to_string();
+        line(
+            n,
+            vec![AgentEvent::RequestMade(AgentRequest { id, content })],
+        )
+    };
+    let sent = |n: u64, text: &str| {
+        let mut sent = line(n, vec![]);
+        sent.line.record.stream = JournalStream::In;
+        sent.line.record.line = text.to_owned();
+        sent
+    };
+    let (_dir, mut index) = built(&[
+        request(1),
+        request(2),
+        sent(
+            3,
+            r#"{"jsonrpc":"2.0","id":7,"result":{"action":"accept"}}"#,
+        ),
+        sent(
+            4,
+            r#"{"jsonrpc":"2.0","id":8,"method":"session/prompt","params":{"result":1}}"#,
+        ),
+    ]);
+    let progress = |index: &TranscriptIndex| [0, 1].map(|number| get(index, number).head.progress);
+    assert_eq!(
+        progress(&index),
+        [EntryProgress::Done, EntryProgress::Running]
+    );
+    let ended = AgentEvent::TurnEnded {
+        stop: StopReason::Cancelled,
+        class: None,
+        detail: String::new(),
+    };
+    index.push_line(&line(5, vec![ended])).unwrap();
+    assert_eq!(
+        progress(&index),
+        [EntryProgress::Done, EntryProgress::Unfinished]
+    );
+}
+
+#[test]
 fn parts_of_a_message_are_one_entry_of_limited_length() {
     let part = "word ".repeat(100);
     let lines: Vec<_> = (1..=1_000).map(|n| message(n, &part)).collect();
