@@ -3,7 +3,7 @@
 import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
-import { accessible, binary, budget, check, collectComplaints, dist, newContext, shoot, until } from './harness.mjs';
+import { accessible, binary, budget, check, collectComplaints, dist, loadBefore, newContext, shoot, table, until } from './harness.mjs';
 import { HOSTILE, World } from './world.mjs';
 
 const MEGABYTE = 1024 * 1024;
@@ -103,7 +103,7 @@ export async function log() {
   try {
     world.up();
     await world.setup({ agents: 1 });
-    await world.start('Harden the login', [logTask(), { subject: 'A long build', files: ['b.txt'], after: [0], agent: 'claude-1', script: [{ say: 'begin' }] }]);
+    await world.start('Harden the login', [logTask()]);
     const task = await until('the first task', async () => (await world.call('task.list')).find((row) => row.id === 'T1' && (row.word === 'failed' || row.failures > 0 || row.needs)));
     check(task !== undefined, 'the agent worked and its last command failed');
     const context = await newContext();
@@ -142,9 +142,8 @@ export async function log() {
     await until('an empty result', () => page.locator('.log-search [role=status]').innerText().then((text) => text === 'none', () => false));
     await page.fill('.log-search input', '');
 
-    // The long transcript.
-    await until('the second task', async () => (await world.call('task.list')).some((row) => row.id === 'T1'));
     await longLog(world, page);
+    await liveLog(world, page);
     check(complaints.length === 0, 'the console has no errors', complaints.slice(0, 3).join(' | '));
     await context.close();
   } finally {
@@ -164,7 +163,10 @@ async function longLog(world, page) {
     dispatchEvent(new PopStateEvent('popstate'));
   }, [`/t/${task}?attempt=${attempt}&log=full`]);
   await until('the end of the long log', () => page.evaluate((last) => document.querySelector('.log-box')?.textContent?.includes(`package-${last}`), long.calls));
-  budget(`first screen of a log of ${LONG_MB} MB`, Date.now() - begun, 1_000, 'ms');
+  const firstScreen = Date.now() - begun;
+  // A latency on a busy machine says nothing about the program.
+  if (loadBefore <= 1) budget(`first screen of a log of ${LONG_MB} MB`, firstScreen, 1_000, 'ms');
+  else table.push([`first screen of a log of ${LONG_MB} MB`, `${firstScreen} ms`, '1000 ms', `not idle: load ${loadBefore.toFixed(1)}`]);
   await until('the index', () => page.locator('.log header .aside').first().innerText().then((text) => text.includes('entries')), 900_000);
   console.log(`     the index of ${long.records} records was complete after ${Date.now() - begun} ms`);
 
@@ -188,4 +190,36 @@ async function longLog(world, page) {
   await until('the found line', () => page.locator('.ln.current-hit').innerText().then((text) => text.includes(`finished call ${long.calls - 3}`), () => false));
   console.log(`     a search through ${LONG_MB} MB took ${Date.now() - searched} ms`);
   await page.fill('.log-search input', '');
+}
+
+/** The log of a command that runs: following, and reading while more output comes. */
+async function liveLog(world, page) {
+  await world.start('Run the slow tests', [{ subject: 'Slow tests', files: ['slow.txt'], agent: 'claude-1', script: [{ run: 'for n in $(seq 1 4000); do echo part $n; sleep 0.05; done' }] }]);
+  const task = await until('the slow task', async () => (await world.call('task.list')).find((row) => row.subject === 'Slow tests' && row.attempt));
+  await page.goto(`${world.url}/t/${task.id}?attempt=${task.attempt}&log=full`);
+  const running = rows(page, '.call.running');
+  await until('the output of the running command', () => running.locator('.ln').count().then((count) => count > 60));
+  const distance = () => page.evaluate(() => {
+    const box = document.querySelector('.log-box');
+    return Math.round(box.scrollHeight - box.scrollTop - box.clientHeight);
+  });
+  await until('the end to be followed', async () => (await distance()) < 5);
+  const topLine = () => page.evaluate(() => {
+    const edge = document.querySelector('.log-box').getBoundingClientRect().top + 40;
+    return [...document.querySelectorAll('.call.running .ln')].find((line) => line.getBoundingClientRect().top > edge)?.dataset.n;
+  });
+  await page.locator('.log-box').hover();
+  await page.mouse.wheel(0, -300);
+  await page.locator('.log-new').waitFor();
+  const before = await topLine();
+  const lines = () => running.locator('.call-facts').innerText();
+  const counted = await lines();
+  await until('more output', async () => (await lines()) !== counted);
+  check((await topLine()) === before, 'a person who scrolled up keeps the place while more output comes', `line ${before}`);
+  await page.keyboard.press('f');
+  check(await until('the end again', async () => (await distance()) < 5), 'f follows the end again');
+  await running.locator('summary').click();
+  const closed = await lines();
+  await until('more output of the closed call', async () => (await lines()) !== closed);
+  check(!(await running.evaluate((details) => details.open)), 'a call that a person closed stays closed while it runs');
 }

@@ -49,7 +49,7 @@ export function LogPanel({ attempt, live, isTall }: LogProps) {
 
   useEffect(() => {
     if (!box.current) return;
-    const created = new LogView(box.current, attempt, live, (next) => (state.value = next));
+    const created = new LogView(box.current, attempt, live, Number(queryParam('entry') || -1), (next) => (state.value = next));
     view.current = created;
     return () => {
       clearTimeout(delay.current);

@@ -2,9 +2,11 @@
 // neither its rows nor their HTML stay in memory.
 
 import { clockTime } from '../format';
+import { setQueryParam } from '../route';
 import { fetchText } from '../session';
 import { setHtml } from '../trusted';
 import type { TranscriptEntryView, TranscriptHitView, TranscriptLinesView, TranscriptSearchView, TranscriptWindowView } from '../api';
+import { clearMatches, entryTools, foldOf, markMatches, replaceFold, updateHead, writeClipboard } from './log-dom';
 import { Heights } from './log-heights';
 
 const ESTIMATED_ROW_PX = 30;
@@ -68,6 +70,8 @@ export class LogView {
     private box: HTMLElement,
     private attempt: string,
     private isLive: boolean,
+    /** The entry that the address names, or -1. */
+    private linked: number,
     private onState: (state: LogState) => void,
   ) {
     this.list.className = 'log-rows';
@@ -88,7 +92,7 @@ export class LogView {
     this.box.removeEventListener('scroll', this.onScroll);
     this.box.removeEventListener('click', this.onClick);
     this.box.removeEventListener('toggle', this.onToggle, true);
-    highlights()?.delete('log-hit');
+    clearMatches();
   }
 
   private update(change: Partial<LogState>): void {
@@ -154,6 +158,10 @@ export class LogView {
     this.version = view.version;
     this.update({ isLoaded: true, isComplete: true, records: view.records, total: view.total, failures: view.failures, newCount: Math.max(0, view.total - this.seenTotal), hasNewOutput: view.version > this.seenVersion });
     this.render();
+    if (wasPreview && this.linked >= 0 && this.linked < view.total) {
+      void this.showEntry(this.linked);
+      return;
+    }
     // The numbers of the preview count from its first entry, so its last entry is the last of the log.
     if (anchor && !this.state.isFollowing) this.scrollTo(this.heights.top(view.total - previewRows + anchor.number) - anchor.offset);
   }
@@ -167,6 +175,11 @@ export class LogView {
     // A row whose text a person selects is drawn again with the next change.
     if (selection && !selection.isCollapsed && row.contains(selection.anchorNode)) {
       this.setVersion(entry.number, 0);
+      return;
+    }
+    // A person who reads the output of a running call must not lose the place.
+    if (!this.state.isFollowing && updateHead(row, entry.html)) {
+      this.fillTimes(row);
       return;
     }
     const hadFocus = row.contains(document.activeElement);
@@ -317,7 +330,7 @@ export class LogView {
       return;
     }
     setHtml(row, entry.html);
-    for (const time of row.querySelectorAll<HTMLElement>('time[data-at]')) time.textContent = clockTime(Number(time.dataset.at));
+    this.fillTimes(row);
     const details = row.querySelector('details');
     if (details) {
       const isOpen = this.toggled.get(number) ?? this.openAll ?? entry.is_open;
@@ -325,13 +338,12 @@ export class LogView {
       if (isOpen) void this.loadBody(number, row);
     }
     if (details || entry.class === 'message') {
-      const copy = document.createElement('button');
-      copy.type = 'button';
-      copy.className = 'copy';
-      copy.textContent = 'copy';
-      copy.setAttribute('aria-label', `copy entry ${number + 1}`);
-      row.append(copy);
+      row.append(entryTools(number));
     }
+  }
+
+  private fillTimes(row: HTMLElement): void {
+    for (const time of row.querySelectorAll<HTMLElement>('time[data-at]')) time.textContent = clockTime(Number(time.dataset.at));
     this.tickRunning();
   }
 
@@ -411,12 +423,20 @@ export class LogView {
     const target = event.target as Element;
     const number = this.rowNumber(target);
     if (target.closest('summary') && this.state.isFollowing && this.heights.length - number > 1) this.setFollowing(false);
+    const row = this.rows.get(number);
     const fold = target.closest<HTMLElement>('.fold');
-    if (fold) {
+    if (row && fold?.classList.contains('renew')) {
+      this.fill(row, number);
+      this.schedule();
+    } else if (fold) {
       const from = Number(fold.dataset.from);
       void this.unfold(number, fold, from, Math.min(Number(fold.dataset.to), from + LINES_PER_FETCH - 1));
     }
     if (target.closest('.copy')) void this.copy(number, target as HTMLElement);
+    if (target.closest('.link-entry')) {
+      setQueryParam('entry', String(number));
+      void writeClipboard(location.href, target as HTMLElement, 'link');
+    }
   };
 
   /** Replaces a part of a folded range by its lines. */
@@ -424,16 +444,7 @@ export class LogView {
     if (this.state.isFollowing) this.setFollowing(false);
     const lines = await this.fetchLines(number, `?from=${from}&to=${to}`);
     if (!fold.isConnected) return;
-    const [first, last] = [Number(fold.dataset.from), Number(fold.dataset.to)];
-    const chunk = document.createElement('div');
-    setHtml(chunk, lines.html);
-    const before = fold.cloneNode() as HTMLElement;
-    const after = fold.cloneNode() as HTMLElement;
-    setFold(before, first, from - 1);
-    setFold(after, to + 1, last);
-    const hadFocus = document.activeElement === fold;
-    fold.replaceWith(...(first < from ? [before] : []), ...chunk.childNodes, ...(to < last ? [after] : []));
-    if (hadFocus && to < last) after.focus({ preventScroll: true });
+    replaceFold(fold, lines.html, from, to);
     const row = this.rows.get(number);
     if (row) row.dataset.extended = 'yes';
     this.schedule();
@@ -441,17 +452,12 @@ export class LogView {
 
   private async copy(number: number, button: HTMLElement): Promise<void> {
     const text = await fetchText(`/api/v1/page/log/${this.attempt}/${number}?plain=true`);
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = 'copied';
-    } catch {
-      button.textContent = 'no access to the clipboard';
-    }
-    setTimeout(() => (button.textContent = 'copy'), 2_000);
+    await writeClipboard(text, button, 'copy');
   }
 
   follow(): void {
     this.setFollowing(true);
+    for (const [number, row] of this.rows) if (row.querySelector('.renew')) this.fill(row, number);
     this.render();
   }
 
@@ -514,7 +520,7 @@ export class LogView {
     if (!row || this.current !== hit) return;
     const line = hit.line ?? 0;
     if (line > 0 && !row.querySelector(`.ln[data-n="${line}"]`)) {
-      const fold = [...row.querySelectorAll<HTMLElement>('.fold')].find((candidate) => Number(candidate.dataset.from) <= line && line <= Number(candidate.dataset.to));
+      const fold = foldOf(row, line);
       if (fold) await this.unfold(hit.entry, fold, Math.max(Number(fold.dataset.from), line - LINES_AROUND_HIT), Math.min(Number(fold.dataset.to), line + LINES_AROUND_HIT));
     }
     this.render();
@@ -527,37 +533,14 @@ export class LogView {
   /** Marks the found text in the drawn rows. */
   private highlight(): void {
     for (const marked of this.list.querySelectorAll('.current-hit')) marked.classList.remove('current-hit');
-    const registry = highlights();
     if (!this.query) {
-      registry?.delete('log-hit');
+      clearMatches();
       return;
     }
     if (this.current) {
       const row = this.rows.get(this.current.entry);
       (row?.querySelector(`.ln[data-n="${this.current.line}"]`) ?? row?.querySelector('.call-head') ?? row)?.classList.add('current-hit');
     }
-    if (!registry) return;
-    const ranges: Range[] = [];
-    const walker = document.createTreeWalker(this.list, NodeFilter.SHOW_TEXT);
-    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-      const text = (node.nodeValue ?? '').toLowerCase();
-      for (let at = text.indexOf(this.query); at >= 0; at = text.indexOf(this.query, at + this.query.length)) {
-        const range = new Range();
-        range.setStart(node, at);
-        range.setEnd(node, Math.min(at + this.query.length, node.nodeValue?.length ?? 0));
-        ranges.push(range);
-      }
-    }
-    registry.set('log-hit', new Highlight(...ranges));
+    markMatches(this.list, this.query);
   }
-}
-
-function highlights(): HighlightRegistry | undefined {
-  return (globalThis.CSS as { highlights?: HighlightRegistry } | undefined)?.highlights;
-}
-
-function setFold(fold: HTMLElement, from: number, to: number): void {
-  fold.dataset.from = String(from);
-  fold.dataset.to = String(to);
-  fold.textContent = `show ${(to + 1 - from).toLocaleString('en')} more ${from === to ? 'line' : 'lines'}`;
 }

@@ -55,7 +55,7 @@ pub(super) fn entry_html(entry: &Entry, is_open: bool) -> String {
                 ),
                 &format!("{}{time}", facts_html(entry)),
                 &body,
-                !entry.text.is_empty() || entry.is_running(),
+                !entry.text.is_empty() || entry.is_running() || is_title_cut(&head.title),
                 is_open,
             )
         }
@@ -133,9 +133,15 @@ pub(super) fn entry_class(entry: &Entry) -> &'static str {
     }
 }
 
-/// Renders the body of an entry: Markdown for messages and thoughts, numbered lines for output.
+/// Renders the body of an entry: Markdown for messages and thoughts, numbered lines for output, and
+/// above the output a command that is too long for the row.
 pub(super) fn body_html(entry: &Entry) -> String {
     match entry.head.kind {
+        EntryKind::Tool(_) if is_title_cut(&entry.head.title) => format!(
+            "<div class=\"command\">{}</div>{}",
+            text_html(&entry.head.title),
+            output_html(&entry.text)
+        ),
         EntryKind::Message | EntryKind::Thought if !entry.text.contains('\u{1b}') => {
             markdown_html(&entry.text)
         }
@@ -218,15 +224,18 @@ fn row_html(
     )
 }
 
+/// Returns whether a row shows only the beginning of a title.
+fn is_title_cut(title: &str) -> bool {
+    title.trim_end().contains('\n') || title.chars().nth(MAX_TITLE_CHARS).is_some()
+}
+
 fn title_html(title: &str) -> String {
-    let mut lines = title.lines();
-    let first = lines.next().unwrap_or_default();
+    let first = title.lines().next().unwrap_or_default();
     let shown: String = first.chars().take(MAX_TITLE_CHARS).collect();
-    let is_cut = shown.len() < first.len() || lines.next().is_some();
     format!(
         "{}{}",
         sanitize::escape(&shown),
-        if is_cut { " …" } else { "" }
+        if is_title_cut(title) { " …" } else { "" }
     )
 }
 

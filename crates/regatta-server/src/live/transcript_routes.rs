@@ -21,6 +21,7 @@ use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{Agents, JournalStream};
 use serde::Deserialize;
 
+use super::sanitize::strip_terminal_sequences;
 use super::transcript_html::{
     MAX_LINES_PER_REQUEST, body_html, entry_class, entry_html, is_open_at_first, lines_html,
 };
@@ -307,7 +308,7 @@ pub(super) struct LinesParams {
     /// folded.
     from: Option<usize>,
     to: Option<usize>,
-    /// Return the text of the entry as it is, instead of HTML.
+    /// Return the text of the entry without colours, instead of HTML.
     #[serde(default)]
     plain: bool,
 }
@@ -346,7 +347,7 @@ pub(super) async fn log_lines(
         } else {
             entry.text
         };
-        return Ok(plain_text(text.into()));
+        return Ok(plain_text(strip_terminal_sequences(&text).into()));
     }
     let total = entry.text.trim_end().split('\n').count();
     let html = match params.from {

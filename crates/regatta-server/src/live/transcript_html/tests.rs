@@ -87,6 +87,23 @@ fn middle_of_a_long_output_is_folded_and_can_be_read() {
 }
 
 #[test]
+fn command_that_is_too_long_for_its_row_is_in_the_body() {
+    let mut entry = tool(EntryProgress::Done, "");
+    assert!(!body_html(&entry).contains("class=\"command\""));
+    entry.head.title = "cat <<EOF\n<b>two</b>\nEOF".into();
+    let html = entry_html(&entry, false);
+    assert!(
+        html.contains("<details") && html.contains("cat &lt;&lt;EOF …<"),
+        "{html}"
+    );
+    let body = body_html(&entry);
+    assert!(
+        body.starts_with("<div class=\"command\">cat &lt;&lt;EOF\n&lt;b&gt;two"),
+        "{body}"
+    );
+}
+
+#[test]
 fn long_texts_are_cut_with_a_note() {
     let html = body_html(&tool(EntryProgress::Done, &"x".repeat(10_000_000)));
     assert!(
