@@ -217,8 +217,8 @@ async function hostileWork(world, page) {
   await page.goto(`${world.url}/`);
   await until('the card', () => hasText(page, '<script>window.hacked=1</script>'));
   await page.goto(`${world.url}/t/${item.task}`);
-  await until('the log', async () => (await page.locator('.say').count()) > 3);
-  await until('the output in the log', async () => (await text(page, '.say-box')).includes('<script>window.hacked=1</script>'));
+  await until('the log', async () => (await page.locator('.log-box .entry').count()) > 3);
+  await until('the output in the log', async () => (await text(page, '.log-box')).includes('<script>window.hacked=1</script>'));
   const expectInert = async (where) => {
     const found = await page.evaluate(() => ({
       hacked: globalThis.hacked ?? null,

@@ -3474,17 +3474,60 @@ export type ToolKind = 'read' | 'edit' | 'delete' | 'move' | 'search' | 'execute
 /** The progress of a tool call of the model. */
 export type ToolStatus = 'pending' | 'in_progress' | 'completed' | 'failed';
 
-/** A part of the transcript of an attempt as HTML. */
-export interface TranscriptPieceView {
+/** One entry of a transcript: a tool call, a message and so on. */
+export interface TranscriptEntryView {
+  class: string;
+  /** The row. The body of a closed row is empty. */
   html: string;
-  more: boolean;
-  next: number;
+  /** True if the row is open until a person closes it. */
+  is_open: boolean;
+  /** The entry's number, counted from 0. */
+  number: number;
+}
+
+/** A line of a transcript that contains a text. */
+export interface TranscriptHitView {
+  entry: number;
+  /** The line of the entry's body, counted from 1. Missing if the title contains the text. */
+  line?: number;
+}
+
+/** Lines of one entry of a transcript. */
+export interface TranscriptLinesView {
+  html: string;
+  /** The number of lines of the entry. */
+  total: number;
 }
 
 export interface TranscriptQuery {
   attempt: AttemptId;
   from?: number;
   limit?: number;
+}
+
+/** The lines of a transcript that contain a text. */
+export interface TranscriptSearchView {
+  /** The first of these lines, in order. */
+  hits: TranscriptHitView[];
+  /** False while the daemon still reads the transcript. */
+  is_complete: boolean;
+  /** The number of all these lines. */
+  total: number;
+}
+
+/** Entries of an attempt's transcript, which are the rows of the page's log. */
+export interface TranscriptWindowView {
+  entries: TranscriptEntryView[];
+  /** The numbers of the failed entries, in order. */
+  failures: number[];
+  /** False while the daemon still reads the transcript. Then `entries` has the last entries, and their numbers are preliminary. */
+  is_complete: boolean;
+  /** The number of records that the daemon has read. */
+  records: number;
+  /** The number of all entries. */
+  total: number;
+  /** Grows with each change of an entry. */
+  version: number;
 }
 
 /** The treatment of a person's message that is not a command such as `!mission`. */

@@ -213,7 +213,7 @@ const HELP: { title: string; keys: [string, string][] }[] = [
       ['n p', 'next and previous file'],
       ['c', 'comment on the line; Revise sends it'],
       ['u s i', 'split view, ignore spaces, changes since your last review'],
-      ['f w', 'follow the log, raw log'],
+      ['f w x /', 'in the log: follow, raw, next failure, search'],
     ],
   },
 ];

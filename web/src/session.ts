@@ -117,3 +117,8 @@ export async function call<Verb extends keyof Verbs>(verb: Verb, input: Verbs[Ve
 export async function fetchText(path: string): Promise<string> {
   return (await request(path, { method: 'GET' })).text();
 }
+
+/** Fetches a long text, which the browser stores outside the memory of the page. */
+export async function fetchBlob(path: string): Promise<Blob> {
+  return (await request(path, { method: 'GET' })).blob();
+}

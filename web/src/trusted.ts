@@ -21,11 +21,6 @@ export function setHtml(element: Element, markup: string): void {
   element.innerHTML = policy.createHTML(markup) as string;
 }
 
-/** Appends HTML that the daemon rendered to an element. */
-export function appendHtml(element: Element, markup: string): void {
-  element.insertAdjacentHTML('beforeend', policy.createHTML(markup) as string);
-}
-
 export function scriptUrl(text: string): URL {
   return policy.createScriptURL(text) as URL;
 }

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
-    AgentError, AgentSpec, Agents, CheckCommand, CheckResult, DriverVerdict, Exit, JournalRecord,
-    LaunchProblem, ProcessState, ProgramLaunch, ResolvedAgent, SessionSink, StartOutcome,
-    TranscriptLine,
+    AgentError, AgentSpec, Agents, CheckCommand, CheckResult, CompleteTranscriptLine,
+    DriverVerdict, Exit, JournalRecord, LaunchProblem, ProcessState, ProgramLaunch, ResolvedAgent,
+    SessionSink, StartOutcome, TranscriptEnd, TranscriptLine,
 };
 use rustix::event::{PollFd, PollFlags};
 
@@ -710,6 +710,19 @@ impl Agents for AgentsAdapter {
         limit: usize,
     ) -> Result<Vec<TranscriptLine>, AgentError> {
         session_loop::read_transcript(self, attempt, from, limit)
+    }
+
+    fn complete_transcript(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<CompleteTranscriptLine>, AgentError> {
+        session_loop::read_complete_transcript(self, attempt, from, limit)
+    }
+
+    fn transcript_end(&self, attempt: AttemptId, bytes: u64) -> Result<TranscriptEnd, AgentError> {
+        crate::transcript_end::read(self, attempt, bytes)
     }
 
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError> {

@@ -12,7 +12,7 @@
 //! power cut ends the program too and may lose the last second; nothing else loses records (P2).
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -492,6 +492,54 @@ impl JournalReader {
         })
     }
 
+    /// Creates a reader that starts about `bytes` bytes before the end of the journal in `dir`. The
+    /// reader skips the beginning of a file only if the file is not compressed.
+    pub(crate) fn near_end(dir: &Path, bytes: u64) -> io::Result<JournalReader> {
+        let mut segments = list_segments(dir)?;
+        let mut left = bytes;
+        while let Some((first, path)) = segments.pop() {
+            let length = fs::metadata(&path)?.len();
+            if length < left && !segments.is_empty() {
+                left -= length;
+                continue;
+            }
+            let is_compressed = path.extension().is_some_and(|name| name == "gz");
+            if is_compressed || length <= left {
+                return JournalReader::from_record(dir, first);
+            }
+            let mut file = File::open(&path)?;
+            file.seek(io::SeekFrom::Start(length - left))?;
+            let mut segment = OpenSegment {
+                first_record: first,
+                source: Box::new(file),
+                buffer: Vec::new(),
+                consumed: 0,
+                searched: 0,
+            };
+            // The first line is a part of a record. The number of the next record is in its line.
+            segment.next_line()?;
+            let NextLine::Whole(range) = segment.next_line()? else {
+                return JournalReader::from_record(dir, first);
+            };
+            let Some(number) = record_number(&segment.buffer[range.clone()]) else {
+                return JournalReader::from_record(dir, first);
+            };
+            (segment.consumed, segment.searched) = (range.start, range.start);
+            return Ok(JournalReader {
+                next_record: number,
+                first_wanted: number,
+                segment: Some(segment),
+                ..JournalReader::new(dir)
+            });
+        }
+        Ok(JournalReader::new(dir))
+    }
+
+    /// Returns the number of the record that [`JournalReader::next_record`] reads next.
+    pub(crate) fn position(&self) -> u64 {
+        self.next_record.max(self.first_wanted)
+    }
+
     /// Returns the next record, or `None` if the journal has no further record yet.
     pub(crate) fn next_record(&mut self) -> io::Result<Option<JournalRecord>> {
         while !self.is_torn {
@@ -610,6 +658,13 @@ impl OpenSegment {
             }
         }
     }
+}
+
+/// Returns the number at the beginning of a record's line, without a check of the line.
+fn record_number(line: &[u8]) -> Option<u64> {
+    let digits = line.strip_prefix(b"{\"n\":")?;
+    let end = digits.iter().position(|byte| *byte == b',')?;
+    std::str::from_utf8(&digits[..end]).ok()?.parse().ok()
 }
 
 /// Decodes one line of a journal. Returns `None` if the checksum of the line is wrong or the number

@@ -48,6 +48,7 @@ pub mod launch_check;
 pub mod leftovers;
 pub mod model_list;
 mod named_secrets;
+mod output_changes; // the complete output of tool calls
 pub mod presets;
 mod process;
 mod process_tree;
@@ -71,6 +72,7 @@ pub mod secrets;
 mod session_loop;
 pub mod shim;
 mod shim_protocol; // the sign-in methods of a known program
+mod transcript_end; // the last lines of a transcript
 
 pub use adapter::AgentsAdapter;
 pub use retention::PrunedJournals;

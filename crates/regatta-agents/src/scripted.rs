@@ -431,7 +431,14 @@ impl ScriptRunner {
                 channel.report(self.step, "ran", json!({}));
                 Ok(())
             }
-            Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
+            Some((_, Ok(status))) => {
+                channel.report(
+                    self.step,
+                    "ran",
+                    json!({ "failed": true, "code": status.code() }),
+                );
+                Err(format!("`{command}` failed: {status}.").into())
+            }
             Some((_, Err(error))) => {
                 Err(format!("Waiting for the end of `{command}` failed: {error}.").into())
             }

@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::agents::{AgentError, DriverVerdict, Exit, SessionSink, TranscriptLine};
+use regatta_engine::ports::agents::{
+    AgentError, CompleteTranscriptLine, DriverVerdict, Exit, SessionSink, TranscriptLine,
+};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::adapter::AgentsAdapter;
 use crate::driver::{Driver, InputAction, JournalRecord, JournalStream};
 use crate::errors;
 use crate::journal::JournalReader;
+use crate::output_changes::OutputReader;
 use crate::process::poll_until;
 use crate::run_dir::RunDir;
 use crate::run_phase::RunPhase;
@@ -418,16 +421,26 @@ impl ShimConnection {
     }
 }
 
+/// What a client reads from a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CursorContent {
+    /// Plain records, without the events that a driver derives from them.
+    Records,
+    Events,
+    /// Events and the complete output of tool calls.
+    EventsAndOutputs,
+}
+
 /// A saved reading position in an attempt's journal, so that a client who pages through the
 /// transcript does not replay it from the beginning for each page.
 pub(crate) struct TranscriptCursor {
     attempt: AttemptId,
     /// The number of the next journal record to read.
     next_record: u64,
-    /// True if the client reads plain records, without the events that a driver derives from them.
-    records_only: bool,
+    content: CursorContent,
     reader: JournalReader,
     driver: Option<Box<dyn Driver>>,
+    outputs: OutputReader,
     generation: u64,
 }
 
@@ -455,13 +468,11 @@ fn take_cursor(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
     from: u64,
-    records_only: bool,
+    content: CursorContent,
 ) -> Option<TranscriptCursor> {
     let mut cursors = adapter.cursors();
     let fits = |cursor: &TranscriptCursor| {
-        cursor.attempt == attempt
-            && cursor.next_record == from
-            && cursor.records_only == records_only
+        cursor.attempt == attempt && cursor.next_record == from && cursor.content == content
     };
     let found = cursors
         .iter()
@@ -481,9 +492,36 @@ pub(crate) fn read_transcript(
     from: u64,
     limit: usize,
 ) -> Result<Vec<TranscriptLine>, AgentError> {
+    let lines = read_lines(adapter, attempt, from, limit, CursorContent::Events)?;
+    Ok(lines.into_iter().map(|complete| complete.line).collect())
+}
+
+/// Like [`read_transcript`], but also returns the complete output of tool calls.
+pub(crate) fn read_complete_transcript(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<CompleteTranscriptLine>, AgentError> {
+    read_lines(
+        adapter,
+        attempt,
+        from,
+        limit,
+        CursorContent::EventsAndOutputs,
+    )
+}
+
+fn read_lines(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    limit: usize,
+    content: CursorContent,
+) -> Result<Vec<CompleteTranscriptLine>, AgentError> {
     let from = from.max(1);
     let dir = adapter.attempt_dir(attempt);
-    let mut cursor = match take_cursor(adapter, attempt, from, false) {
+    let mut cursor = match take_cursor(adapter, attempt, from, content) {
         Some(cursor) => cursor,
         None => {
             let generation = adapter.cursor_generation();
@@ -491,9 +529,10 @@ pub(crate) fn read_transcript(
             TranscriptCursor {
                 attempt,
                 next_record: 1,
-                records_only: false,
+                content,
                 reader: JournalReader::new(&dir.0),
                 driver,
+                outputs: OutputReader::default(),
                 generation,
             }
         }
@@ -514,9 +553,14 @@ pub(crate) fn read_transcript(
             .driver
             .as_mut()
             .map_or_else(Vec::new, |driver| driver.on_record(&record));
+        let outputs = match content {
+            CursorContent::EventsAndOutputs => cursor.outputs.read(&record),
+            _ => vec![],
+        };
         if record.position >= from {
             bytes += record.line.len();
-            lines.push(TranscriptLine { record, events });
+            let line = TranscriptLine { record, events };
+            lines.push(CompleteTranscriptLine { line, outputs });
         }
     }
     // Save the reading position only if a record was read. Before the program has started there is
@@ -544,7 +588,7 @@ pub(crate) fn read_records(
             error,
         )
     };
-    let mut cursor = match take_cursor(adapter, attempt, from, true) {
+    let mut cursor = match take_cursor(adapter, attempt, from, CursorContent::Records) {
         Some(cursor) => cursor,
         None => {
             let generation = adapter.cursor_generation();
@@ -552,9 +596,10 @@ pub(crate) fn read_records(
             TranscriptCursor {
                 attempt,
                 next_record: from,
-                records_only: true,
+                content: CursorContent::Records,
                 reader,
                 driver: None,
+                outputs: OutputReader::default(),
                 generation,
             }
         }

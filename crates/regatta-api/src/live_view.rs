@@ -500,13 +500,64 @@ pub struct DiffFileView {
     pub closed: bool,
 }
 
-/// A part of the transcript of an attempt as HTML.
+/// Entries of an attempt's transcript, which are the rows of the page's log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TranscriptPieceView {
+pub struct TranscriptWindowView {
+    /// False while the daemon still reads the transcript. Then `entries` has the last entries, and
+    /// their numbers are preliminary.
+    pub is_complete: bool,
+    /// The number of records that the daemon has read.
+    pub records: u64,
+    /// The number of all entries.
+    pub total: u64,
+    /// Grows with each change of an entry.
+    pub version: u64,
+    pub entries: Vec<TranscriptEntryView>,
+    /// The numbers of the failed entries, in order.
+    pub failures: Vec<u64>,
+}
+
+/// One entry of a transcript: a tool call, a message and so on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TranscriptEntryView {
+    /// The entry's number, counted from 0.
+    pub number: u64,
+    pub class: String,
+    /// The row. The body of a closed row is empty.
     pub html: String,
-    /// The number of the record with which the next piece begins.
-    pub next: u64,
-    /// False if the transcript has no further records at present.
-    pub more: bool,
+    /// True if the row is open until a person closes it.
+    pub is_open: bool,
+}
+
+/// Lines of one entry of a transcript.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TranscriptLinesView {
+    pub html: String,
+    /// The number of lines of the entry.
+    pub total: u64,
+}
+
+/// The lines of a transcript that contain a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TranscriptSearchView {
+    /// The first of these lines, in order.
+    pub hits: Vec<TranscriptHitView>,
+    /// The number of all these lines.
+    pub total: u64,
+    /// False while the daemon still reads the transcript.
+    pub is_complete: bool,
+}
+
+/// A line of a transcript that contains a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TranscriptHitView {
+    pub entry: u64,
+    /// The line of the entry's body, counted from 1. Missing if the title contains the text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
 }

@@ -76,14 +76,11 @@ export function handleTaskKey(key: string, id: string): boolean {
     case 'u':
       setQueryParam('diff', queryParam('diff') === 'split' ? null : 'split');
       return true;
+    case 'f':
     case 'w':
-      setQueryParam('log', queryParam('log') === 'raw' ? null : 'raw');
+    case 'x':
+      document.dispatchEvent(new CustomEvent('regatta-log', { detail: key }));
       return true;
-    case 'f': {
-      const box = document.querySelector('.say-box');
-      if (box) box.scrollTop = box.scrollHeight;
-      return true;
-    }
     default:
       return false;
   }

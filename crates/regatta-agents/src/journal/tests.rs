@@ -221,3 +221,39 @@ fn compressed_journal_reads_the_same() {
     assert!(remove(dir).unwrap());
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
 }
+
+#[test]
+fn reader_near_the_end_skips_the_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path();
+    let all = written_lines(dir);
+    let read_end = |bytes: u64| {
+        let mut reader = JournalReader::near_end(dir, bytes).unwrap();
+        let (mut position, mut lines) = (reader.position(), Vec::new());
+        while let Some(record) = reader.next_record().unwrap() {
+            assert_eq!(record.position, position);
+            lines.push(record.line);
+            position += 1;
+        }
+        lines
+    };
+    let total: u64 = list_segments(dir)
+        .unwrap()
+        .iter()
+        .map(|segment| segment.1.metadata().unwrap().len())
+        .sum();
+    for bytes in [1, 100, 1_000, total / 2, total, 2 * total] {
+        let end = read_end(bytes);
+        assert!(all.ends_with(&end), "{bytes} bytes");
+        assert_eq!(end.len() == all.len(), bytes >= total, "{bytes} bytes");
+    }
+    assert!(compress(dir).unwrap());
+    let end = read_end(100);
+    assert!(!end.is_empty() && all.ends_with(&end));
+    assert_eq!(
+        JournalReader::near_end(&dir.join("none"), 9)
+            .unwrap()
+            .position(),
+        1
+    );
+}

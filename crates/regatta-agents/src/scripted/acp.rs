@@ -573,7 +573,9 @@ impl ClientChannel for AcpChannel<'_> {
                 );
             }
             "ran" => self.update(json!({
-                "sessionUpdate": "tool_call_update", "toolCallId": tool, "status": "completed",
+                "sessionUpdate": "tool_call_update", "toolCallId": tool,
+                "status": if content["failed"] == true { "failed" } else { "completed" },
+                "rawOutput": { "exit_code": content["code"].as_i64().unwrap_or(0) },
             })),
             "usage" => {
                 let count = |name: &str| content[name].as_u64().unwrap_or(0);

@@ -36,7 +36,15 @@ fn stream_schemas() -> Vec<(&'static str, Schema)> {
             sent_schema::<live_view::ConversationPage>(),
         ),
         ("page.diff", sent_schema::<live_view::DiffFilesView>()),
-        ("page.log", sent_schema::<live_view::TranscriptPieceView>()),
+        ("page.log", sent_schema::<live_view::TranscriptWindowView>()),
+        (
+            "page.log-lines",
+            sent_schema::<live_view::TranscriptLinesView>(),
+        ),
+        (
+            "page.log-search",
+            sent_schema::<live_view::TranscriptSearchView>(),
+        ),
     ]
 }
 

@@ -151,6 +151,36 @@ pub struct TranscriptLine {
     pub events: Vec<AgentEvent>,
 }
 
+/// A line of a transcript together with the complete output of tool calls, of which the events have
+/// only the beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompleteTranscriptLine {
+    pub line: TranscriptLine,
+    pub outputs: Vec<OutputChange>,
+}
+
+/// A change of the output of a tool call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutputChange {
+    /// The id of the tool call, as in [`AgentEvent::Tool`].
+    pub call: String,
+    /// True if `text` replaces the earlier output. Otherwise `text` follows the earlier output.
+    pub replaces: bool,
+    pub text: String,
+    /// The exit code of the command, if the program reported one.
+    pub exit_code: Option<i64>,
+}
+
+/// The end of a transcript, read without reading what comes before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TranscriptEnd {
+    /// The last lines. Their events may lack facts from earlier lines, such as the title of a tool
+    /// call.
+    pub lines: Vec<CompleteTranscriptLine>,
+    /// True if `lines` is the whole transcript.
+    pub is_whole: bool,
+}
+
 /// Receives the events of an attempt's program and supplies its input. The thread that reads the
 /// program's output calls these methods.
 pub trait SessionSink {
@@ -457,6 +487,28 @@ pub trait Agents: Send + Sync {
         from: u64,
         limit: usize,
     ) -> Result<Vec<TranscriptLine>, AgentError>;
+    /// Like [`Agents::transcript`], but also returns the complete output of tool calls.
+    fn complete_transcript(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<CompleteTranscriptLine>, AgentError> {
+        let lines = self.transcript(attempt, from, limit)?;
+        Ok(lines
+            .into_iter()
+            .map(|line| CompleteTranscriptLine {
+                line,
+                outputs: vec![],
+            })
+            .collect())
+    }
+    /// Returns the lines in about the last `bytes` bytes of the attempt's transcript. The time does
+    /// not depend on the length of the transcript.
+    fn transcript_end(&self, attempt: AttemptId, bytes: u64) -> Result<TranscriptEnd, AgentError> {
+        let _ = (attempt, bytes);
+        Ok(TranscriptEnd::default())
+    }
     /// Returns the last part of the output of the attempt's program, at most `bytes` bytes, to
     /// explain to people how the program ended.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;

@@ -4,7 +4,7 @@
 //!
 //! [`stream`] sends the changes of the topics that a browser watches. [`agent_timelines`] records the states
 //! of agents over time. [`sanitize`] removes dangerous markup from agents' text. [`diff`] and
-//! [`transcript_html`] render long texts. Every status comes from the views of `regatta-api`.
+//! [`transcript_routes`] render long texts. Every status comes from the views of `regatta-api`.
 
 mod actions; // actions and their shell commands
 mod agent_timelines; // the states of agents over time
@@ -13,13 +13,17 @@ mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
 mod inbox_items; // what needs a person, with buttons
+mod markdown; // Markdown of agents as HTML
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
 mod task_row; // the rows of tasks
 mod texts; // figures in words
 mod topics; // the entities of each topic
-mod transcript_html; // transcripts as HTML
+mod transcript_entries; // groups the events of a transcript
+mod transcript_html; // entries of a transcript as HTML
+mod transcript_index; // stored entries of a transcript, by number
+mod transcript_routes; // the requests for transcripts
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -46,6 +50,7 @@ pub(crate) struct LiveCaches {
     change_sizes: change_sizes::ChangeSizes,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
+    transcripts: transcript_routes::TranscriptCache,
     /// Recently shown ended tasks, with the time of their end.
     ended_tasks: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
     /// Ended tasks of recently shown missions.
@@ -65,7 +70,19 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
         .route("/api/v1/page/diff/{task}/{file}", get(diff::file_rows))
         .route(
             "/api/v1/page/log/{attempt}",
-            get(transcript_html::log_piece),
+            get(transcript_routes::log_window),
+        )
+        .route(
+            "/api/v1/page/log/{attempt}/{entry}",
+            get(transcript_routes::log_lines),
+        )
+        .route(
+            "/api/v1/page/log-search/{attempt}",
+            get(transcript_routes::log_search),
+        )
+        .route(
+            "/api/v1/page/log-raw/{attempt}",
+            get(transcript_routes::log_raw),
         )
 }
 

@@ -60,6 +60,7 @@ struct AnsiStyle {
     background: Option<u8>,
     is_bold: bool,
     is_dim: bool,
+    is_italic: bool,
     is_underlined: bool,
 }
 
@@ -71,6 +72,7 @@ impl AnsiStyle {
         for (is_set, name) in [
             (self.is_bold, "bo"),
             (self.is_dim, "di"),
+            (self.is_italic, "it"),
             (self.is_underlined, "un"),
         ] {
             if is_set {
@@ -90,8 +92,10 @@ impl AnsiStyle {
                 0 => *self = AnsiStyle::default(),
                 1 => self.is_bold = true,
                 2 => self.is_dim = true,
+                3 => self.is_italic = true,
                 4 => self.is_underlined = true,
                 22 => (self.is_bold, self.is_dim) = (false, false),
+                23 => self.is_italic = false,
                 24 => self.is_underlined = false,
                 30..=37 => self.colour = u8::try_from(code - 30).ok(),
                 90..=97 => self.colour = u8::try_from(code - 90 + 8).ok(),
@@ -100,16 +104,13 @@ impl AnsiStyle {
                 100..=107 => self.background = u8::try_from(code - 100 + 8).ok(),
                 49 => self.background = None,
                 38 | 48 => {
-                    // The sequence chooses one of 256 colours, or red, green and blue values. Only
-                    // the first sixteen colours are shown; any other becomes the default colour.
+                    // The sequence chooses one of 256 colours, or red, green and blue values. The
+                    // nearest of the first sixteen colours is shown.
                     let picked = match codes.next() {
-                        Some(5) => codes
-                            .next()
-                            .and_then(|code| u8::try_from(code).ok())
-                            .filter(|byte| *byte < 16),
+                        Some(5) => codes.next().and_then(palette_colour),
                         Some(2) => {
-                            let _rgb = (codes.next(), codes.next(), codes.next());
-                            None
+                            let rgb = [(); 3].map(|()| codes.next().unwrap_or(0));
+                            nearest_colour(rgb)
                         }
                         _ => None,
                     };
@@ -125,16 +126,73 @@ impl AnsiStyle {
     }
 }
 
+/// Returns the nearest of the first sixteen colours to one of the 256 colours of a terminal.
+fn palette_colour(code: u16) -> Option<u8> {
+    match code {
+        0..=15 => u8::try_from(code).ok(),
+        16..=231 => {
+            let level = |step: u16| if step == 0 { 0 } else { 55 + 40 * step };
+            let cube = code - 16;
+            nearest_colour([level(cube / 36), level(cube / 6 % 6), level(cube % 6)])
+        }
+        232..=255 => nearest_colour([8 + 10 * (code - 232); 3]),
+        _ => None,
+    }
+}
+
+/// Returns the nearest of the first eight colours, bright black for grey, or `None` (the default
+/// colour) for colours that are nearly black or white.
+fn nearest_colour(rgb: [u16; 3]) -> Option<u8> {
+    let [red, green, blue] = rgb;
+    let (lightest, darkest) = (red.max(green).max(blue), red.min(green).min(blue));
+    if lightest < darkest + 32 {
+        return (64..176).contains(&lightest).then_some(8);
+    }
+    let middle = u16::midpoint(lightest, darkest);
+    let bit = |level: u16, value: u8| if level > middle { value } else { 0 };
+    Some(bit(red, 1) | bit(green, 2) | bit(blue, 4))
+}
+
+/// The terminal state that the lines of a text change one after another.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TerminalState(AnsiStyle);
+
 /// Renders terminal output as HTML spans. Cursor movements, titles, links and all other sequences
 /// are removed. The running time grows linearly with the length of the text.
 pub(super) fn terminal_html(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + text.len() / 8);
-    let (mut style, mut rest) = (AnsiStyle::default(), text);
+    terminal_line_html(text, &mut TerminalState::default())
+}
+
+/// Like [`terminal_html`], but begins with the colours of the lines before and leaves the colours
+/// for the lines after. All spans are closed, so a line can be shown alone.
+pub(super) fn terminal_line_html(line: &str, state: &mut TerminalState) -> String {
+    let mut out = String::with_capacity(line.len() + line.len() / 8);
+    let mut rest = line;
     while let Some(at) = rest.find('\u{1b}') {
-        push_styled(&mut out, &rest[..at], style);
+        push_styled(&mut out, &rest[..at], state.0);
+        rest = apply_escape(&rest[at + 1..], &mut state.0);
+    }
+    push_styled(&mut out, rest, state.0);
+    out
+}
+
+/// Applies the colours of a line that is not shown.
+pub(super) fn skip_terminal_line(line: &str, state: &mut TerminalState) {
+    let mut rest = line;
+    while let Some(at) = rest.find('\u{1b}') {
+        rest = apply_escape(&rest[at + 1..], &mut state.0);
+    }
+}
+
+/// Returns terminal output without its sequences.
+pub(super) fn strip_terminal_sequences(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut style) = (text, AnsiStyle::default());
+    while let Some(at) = rest.find('\u{1b}') {
+        out.push_str(&rest[..at]);
         rest = apply_escape(&rest[at + 1..], &mut style);
     }
-    push_styled(&mut out, rest, style);
+    out.push_str(rest);
     out
 }
 
@@ -277,6 +335,32 @@ mod tests {
         assert_eq!(terminal_html("\u{1b}[31"), "[31");
         assert_eq!(terminal_html("\u{1b}ä"), "ä");
         assert_eq!(terminal_html("\u{1b}]no end"), "");
+    }
+
+    /// S12: each line is closed markup, and colours continue on the next line.
+    #[test]
+    fn s12_lines_are_rendered_one_by_one() {
+        let text = "\u{1b}[31mred\nstill <b>\u{1b}[0m\nplain\u{1b}[38;5;46mgreen";
+        let mut state = TerminalState::default();
+        let lines: Vec<String> = text
+            .lines()
+            .map(|line| terminal_line_html(line, &mut state))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "<span class=\"f1\">red</span>",
+                "<span class=\"f1\">still &lt;b&gt;</span>",
+                "plain<span class=\"f2\">green</span>"
+            ]
+        );
+        let mut state = TerminalState::default();
+        skip_terminal_line("\u{1b}[31mred", &mut state);
+        assert_eq!(
+            terminal_line_html("x", &mut state),
+            "<span class=\"f1\">x</span>"
+        );
+        assert_eq!(strip_terminal_sequences(text), "red\nstill <b>\nplaingreen");
     }
 
     /// S12: work and output are proportional to the input, even for an ANSI bomb.

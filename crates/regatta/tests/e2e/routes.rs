@@ -98,6 +98,19 @@ const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
     ("/api/v1/page/diff/T99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/diff/T99/0", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/log/A99", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/log/A99/0", "GET", "", AllowedTokens::Readers),
+    (
+        "/api/v1/page/log-search/A99?q=x",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
+    (
+        "/api/v1/page/log-raw/A99",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
     ("/api/agents", "GET", "", AllowedTokens::ReadersAndRunners),
     (
         "/api/agents",
