@@ -46,6 +46,11 @@ export function setComment(task: string, path: string, line: number, text: strin
   saveDrafts(task, { words, comments: text === null ? others : [...others, { path, line, text }] });
 }
 
+/** Returns how many comments are written and not sent: those on lines, and the one on the whole change. */
+export function unsentComments(task: string): number {
+  return draftLines(draftsOf(task).value).length;
+}
+
 /** Returns the lines that Revise sends: the comment on the whole change, then one line per comment. */
 export function draftLines(drafts: Drafts): string[] {
   const written = drafts.comments.filter((comment) => comment.text.trim());
