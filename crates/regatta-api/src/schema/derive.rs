@@ -36,6 +36,15 @@ fn stream_schemas() -> Vec<(&'static str, Schema)> {
             sent_schema::<live_view::ConversationPage>(),
         ),
         ("page.diff", sent_schema::<live_view::DiffFilesView>()),
+        ("page.diff.file", sent_schema::<live_view::DiffPartsView>()),
+        (
+            "page.task.checks",
+            sent_schema::<Vec<live_view::AttemptChecksView>>(),
+        ),
+        (
+            "page.attempt.result",
+            sent_schema::<live_view::AttemptResultView>(),
+        ),
         ("page.log", sent_schema::<live_view::TranscriptPieceView>()),
     ]
 }
