@@ -1,6 +1,6 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
-//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,walk,demo30,demo300,fleet30,fleet300]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,task,plan,walk,demo30,demo300,fleet30,fleet300]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -9,10 +9,12 @@ import { demo, fleet } from './fleet-scenario.mjs';
 import { axeTotals, binary, browser, budget, check, dist, option, table, totals, until } from './harness.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { plan } from './plan-scenario.mjs';
+import { taskPage } from './task-scenario.mjs';
 import { team } from './team-scenario.mjs';
 
 const scenarios = {
   team,
+  task: taskPage,
   plan,
   walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget('steps of the newcomer walk', stepCount, 12, 'steps')),
   demo30: () => demo(30),

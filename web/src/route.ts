@@ -1,6 +1,7 @@
 // The page's address. All state of a view that should survive a reload or be shared is in it.
 
 import { signal } from '@preact/signals';
+import { rememberTaskList } from './task-list';
 
 export interface Route {
   path: string;
@@ -19,6 +20,7 @@ addEventListener('popstate', () => {
 
 export function navigate(target: string): void {
   if (target === location.pathname + location.search) return;
+  rememberTaskList(target);
   history.pushState(null, '', target);
   route.value = currentRoute();
   scrollTo(0, 0);
