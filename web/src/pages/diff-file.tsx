@@ -40,11 +40,10 @@ function markSelected(rows: HTMLElement[]): void {
   for (const row of rows) row.classList.add('sel');
 }
 
-/** Returns the row of a line number that was pressed, or null for a press elsewhere. */
+/** Returns the row whose column of line numbers was pressed, or null for a press elsewhere. */
 export function pressedRow(target: Element): HTMLTableRowElement | null {
-  const cell = target.closest('.diff td.n');
-  const row = cell?.closest<HTMLTableRowElement>('tr:not(.hunk)') ?? null;
-  return cell?.textContent && rowPlace(row) ? row : null;
+  const row = target.closest('.diff td.n')?.closest<HTMLTableRowElement>('tr:not(.hunk)') ?? null;
+  return rowPlace(row) ? row : null;
 }
 
 /** Five squares that show how much of a change is added and removed. */

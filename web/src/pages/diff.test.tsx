@@ -37,7 +37,7 @@ describe('lines of a change', () => {
   it('a press on a line number selects its line, and a drag selects several', () => {
     const box = part();
     const cells = [...box.querySelectorAll('td')];
-    expect(cells.map((cell) => rowPlace(pressedRow(cell)))).toEqual([null, null, { line: 42, old: true }, null, null, null, { line: 42 }, null, { line: 43 }, { line: 43 }, null]);
+    expect(cells.map((cell) => rowPlace(pressedRow(cell)))).toEqual([null, null, { line: 42, old: true }, { line: 42, old: true }, null, { line: 42 }, { line: 42 }, null, { line: 43 }, { line: 43 }, null]);
     const rows = [...box.querySelectorAll('tr:not(.hunk)')];
     expect(placeOfRows(rowsBetween(rows[2]!, rows[1]!))).toEqual({ line: 43, from: 42 });
     expect(placeOfRows([rows[0] as HTMLElement])).toEqual({ line: 42, old: true });
@@ -172,9 +172,9 @@ describe('a task', () => {
     const box = document.createElement('div');
     const task = (files: string[]) => ({ id: 'T1', progress: '', submission: null, files }) as unknown as TaskPage;
     render(<Diff task={task([])} />, box);
-    expect(box.querySelector('h3')?.textContent).toBe('The task may change any file.');
+    expect(box.querySelector('h2')?.textContent).toBe('The task may change any file.');
     render(<Diff task={task(Array.from({ length: 30 }, (_, index) => `src/${index}.rs`))} />, box);
-    expect([box.querySelector('h3')?.textContent, box.querySelectorAll('li').length]).toEqual(['The task may change 30 files or patterns:', 30]);
+    expect([box.querySelector('h2')?.textContent, box.querySelectorAll('li').length]).toEqual(['The task may change 30 files or patterns:', 30]);
     render(null, box);
   });
 

@@ -68,7 +68,7 @@ function PlannedFiles({ task }: { task: TaskPage }) {
   return (
     <div class="planned">
       <p class="empty">There is no finished work yet. {plain(task.progress, 300)}</p>
-      <h3>{task.files.length === 0 ? 'The task may change any file.' : `The task may change ${task.files.length} file${task.files.length === 1 ? '' : 's or patterns'}:`}</h3>
+      <h2>{task.files.length === 0 ? 'The task may change any file.' : `The task may change ${task.files.length} file${task.files.length === 1 ? '' : 's or patterns'}:`}</h2>
       <ul class="spans">
         {task.files.slice(0, 300).map((file) => (
           <li key={file}>
@@ -162,12 +162,12 @@ export function Diff({ task }: { task: TaskPage }) {
       {!since && files.length === 0 && listed.value && <p class="empty">The work changes no file.</p>}
       <div class="change-body">
         {files.length > 1 && (
-          <aside class="change-tree" aria-label="Files of the change">
+          <div class="change-tree">
             <details open={innerWidth > NARROW_PX}>
               <summary class="tree-fold">Files of the change</summary>
               <FileTree task={task.id} files={files} viewed={viewed.value} current={current} onOpen={openFile} />
             </details>
-          </aside>
+          </div>
         )}
         <div class="change-files">
           {files.map((file, index) => (

@@ -173,7 +173,7 @@ export function Why({ task }: { task: TaskPage }) {
           {now ? (
             <>
               {' '}
-              <span class="badge">{now.kind.replaceAll('_', ' ')}</span> {plain(now.text, 600)}
+              {now.kind !== task.word && <span class="badge">{now.kind.replaceAll('_', ' ')}</span>} {plain(now.text, 600)}
             </>
           ) : (
             <span> {task.live && task.live !== task.word ? plain(task.live, 300) : task.landed ? 'Its work is on the trunk.' : task.at === 'working' ? '' : 'It does not wait for anything.'}</span>
@@ -188,7 +188,7 @@ export function Why({ task }: { task: TaskPage }) {
             ))}
           </ul>
         )}
-        {task.reason && task.reason !== now?.text && <p class="dim">{plain(task.reason, 600)}</p>}
+        {task.reason && !now?.text.startsWith(task.reason) && <p class="dim">{plain(task.reason, 600)}</p>}
         {problem.value && <p class="error">{problem.value}</p>}
       </Panel>
       {(next.length > 0 || clear.length > 0 || task.blocked_by.length > 0) && (
@@ -221,7 +221,7 @@ export function Why({ task }: { task: TaskPage }) {
             {past.map((entry) => (
               <li key={`${entry.attempt}${entry.wall}`}>
                 <span class="mono dim">{clockTime(entry.wall)}</span> {!entry.text.startsWith(entry.attempt) && <b>{entry.attempt} </b>}
-                {plain(entry.text, 600)} {entry.failed_check && <a href="?tab=checks">see its checks</a>}
+                {plain(entry.text, 600)} {entry.failed_check && <a href={`/t/${task.id}?tab=checks`}>see its checks</a>}
               </li>
             ))}
           </ul>

@@ -142,14 +142,12 @@ function Facts({ task }: { task: TaskPage }) {
 
 function TabBar({ task, tab, hasCards }: { task: TaskPage; tab: Tab; hasCards: boolean }) {
   const counts: Partial<Record<Tab, number>> = { change: task.submission?.changed.length, log: task.tries.length, checks: task.check_count, why: task.waits.length };
-  const failed = task.checklist.some((condition) => condition.good === false);
   return (
     <nav class="task-tabs" aria-label="Views of the task">
       {TABS.map((name, index) => (
         <button key={name} type="button" aria-current={tab === name ? 'page' : undefined} onClick={() => setQueryParam('tab', name, true)}>
           {TAB_TITLES[name]}
           {(counts[name] ?? 0) > 0 && <span class="count">{counts[name]}</span>}
-          {name === 'why' && failed && task.waits.length === 0 && <span class="sr"> needs attention</span>}
           {!hasCards && <kbd>{index + 1}</kbd>}
         </button>
       ))}
@@ -214,7 +212,7 @@ function TimePanel({ task }: { task: TaskPage }) {
           </li>
         ))}
       </ul>
-      <a class="aside" href="?tab=why">
+      <a class="aside" href={`/t/${task.id}?tab=why`}>
         all {task.time.length} intervals
       </a>
     </Panel>

@@ -147,12 +147,11 @@ impl<'a> DiffRows<'a> {
             .iter()
             .rposition(|row| matches!(row, Row::Hunk { .. }))
             .unwrap_or(0);
-        for at in scanned_from..to {
-            if matches!(self.rows[at], Row::Hunk { .. }) {
+        for (at, row) in self.rows.iter().enumerate().take(to).skip(scanned_from) {
+            if matches!(row, Row::Hunk { .. }) {
                 states = self.states_of_hunk(at);
             }
-            let row = self.render_row(&self.rows[at], &mut states, at >= from);
-            html.push_str(&row);
+            html.push_str(&self.render_row(row, &mut states, at >= from));
         }
         if to == self.rows.len() {
             html.push_str(&self.render_end(file_lines));
