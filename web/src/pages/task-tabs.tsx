@@ -6,7 +6,7 @@ import { age, clockTime, plain } from '../format';
 import { RequestError, call, fetchText } from '../session';
 import { setHtml } from '../trusted';
 import { Glyph, Panel, TaskLink, daemonNow } from '../ui';
-import type { AttemptChecksView, AttemptResultView, CheckRunView, LaneBar, TaskPage, WhyView } from '../api';
+import type { AttemptChecksView, AttemptResultView, CheckRunView, LaneBar, TaskPage, WaitKind, WhyView } from '../api';
 import { STATES } from '../states';
 
 /** Formats the duration of a check: `320 ms`, `4.2 s`, `2m`. */
@@ -123,6 +123,9 @@ export function Checks({ task }: { task: TaskPage }) {
   );
 }
 
+/** What a task waits for, in a word for people. */
+const WAIT_WORDS: Record<WaitKind, string> = { dep: 'blocker', claim: 'files', slot: 'agent', machine: 'machine', gate: 'start check', wave: 'wave', lane: 'lane', rate_limit: 'provider limit', budget: 'budget', policy: 'rule', review: 'review', question: 'question', permission: 'permission', queue: 'landing queue', conflict: 'conflict', provider: 'agent', runner: 'agent', backoff: 'delay', offer: 'offer', lead: 'lead', disk: 'disk', paused: 'paused' };
+
 /** One interval of a task's life, the newest first. */
 function Interval({ bar }: { bar: LaneBar }) {
   const length = (bar.to ?? daemonNow()) - bar.from;
@@ -173,7 +176,7 @@ export function Why({ task }: { task: TaskPage }) {
           {now ? (
             <>
               {' '}
-              {now.kind !== task.word && <span class="badge">{now.kind.replaceAll('_', ' ')}</span>} {plain(now.text, 600)}
+              {WAIT_WORDS[now.kind] !== task.word && <span class="badge">{WAIT_WORDS[now.kind]}</span>} {plain(now.text, 600)}
             </>
           ) : (
             <span> {task.live && task.live !== task.word ? plain(task.live, 300) : task.landed ? 'Its work is on the trunk.' : task.at === 'working' ? '' : 'It does not wait for anything.'}</span>
@@ -196,12 +199,12 @@ export function Why({ task }: { task: TaskPage }) {
           <ul class="why-list">
             {next.map((reason) => (
               <li key={reason.text}>
-                <i aria-hidden="true">○</i> <span class="badge">{reason.kind.replaceAll('_', ' ')}</span> {plain(reason.text, 400)}
+                <i aria-hidden="true">○</i> <span class="badge">{WAIT_WORDS[reason.kind]}</span> {plain(reason.text, 400)}
               </li>
             ))}
             {clear.map((reason) => (
               <li key={reason.text} class="good">
-                <i aria-hidden="true">✓</i> <span class="badge">{reason.kind.replaceAll('_', ' ')}</span> {plain(reason.text, 400)}
+                <i aria-hidden="true">✓</i> <span class="badge">{WAIT_WORDS[reason.kind]}</span> {plain(reason.text, 400)}
               </li>
             ))}
           </ul>

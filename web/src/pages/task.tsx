@@ -213,7 +213,7 @@ function TimePanel({ task }: { task: TaskPage }) {
         ))}
       </ul>
       <a class="aside" href={`/t/${task.id}?tab=why`}>
-        all {task.time.length} intervals
+        {task.time.length === 1 ? 'its only interval' : `all ${task.time.length} intervals`}
       </a>
     </Panel>
   );

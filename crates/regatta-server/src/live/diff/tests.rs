@@ -184,7 +184,7 @@ fn a_part_inside_a_long_comment_is_a_comment() {
     let patch = format!("diff --git a/x.rs b/x.rs\n@@ -0,0 +1,201 @@\n+/*\n{lines}");
     let files = parse_patch(&patch);
     let html = DiffRows::new(&files[0], false).render_part(1, None);
-    assert!(html.contains("<span class=\"hc\"> let 100</span>") && !html.contains("hk"));
+    assert!(html.contains("<span class=\"hc\"> let 60</span>") && !html.contains("hk"));
 }
 
 #[test]
