@@ -170,7 +170,7 @@ fn link_begin(address: &str) -> String {
             "<a href=\"{}\" target=\"_blank\" rel=\"noopener noreferrer nofollow\">",
             escape(address)
         ),
-        _ => "<span class=\"link\">".to_owned(),
+        _ => "<span>".to_owned(),
     }
 }
 
