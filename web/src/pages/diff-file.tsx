@@ -144,6 +144,12 @@ export function FileDiff({ task, index, file, query: wholeQuery, sent, isViewed,
       markSelected([]);
       startComment(rows.length > 0 ? rows : []);
     };
+    // A touch that becomes a scroll selects nothing.
+    const onPointerCancel = () => {
+      if (dragStart?.file !== holder) return;
+      dragStart = null;
+      markSelected([]);
+    };
     const onClick = (event: Event) => {
       const button = (event.target as Element).closest<HTMLElement>('button[data-grow]');
       if (button) growGap(button, `/api/v1/page/diff/${task}/${index}/lines${query}`).catch(reportError);
@@ -154,10 +160,12 @@ export function FileDiff({ task, index, file, query: wholeQuery, sent, isViewed,
     holder.addEventListener('pointerdown', onPointerDown);
     holder.addEventListener('pointerover', onPointerOver);
     addEventListener('pointerup', onPointerUp);
+    addEventListener('pointercancel', onPointerCancel);
     return () => {
       observer.disconnect();
       parts.close();
       removeEventListener('pointerup', onPointerUp);
+      removeEventListener('pointercancel', onPointerCancel);
       holder.removeEventListener('click', onClick);
       holder.removeEventListener('pointerdown', onPointerDown);
       holder.removeEventListener('pointerover', onPointerOver);
