@@ -1,7 +1,7 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
 //   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
-//                               [--only team,plan,first,session,phone,inbox,
+//                               [--only team,task,plan,first,session,phone,inbox,
 //                                log,walk,demo30,demo300,fleet30,fleet300,gallery]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
@@ -17,10 +17,12 @@ import { newcomerWalk } from './newcomer-walk.mjs';
 import { phone } from './phone-scenario.mjs';
 import { plan } from './plan-scenario.mjs';
 import { session } from './session-scenario.mjs';
+import { taskPage } from './task-scenario.mjs';
 import { team } from './team-scenario.mjs';
 
 const scenarios = {
   team,
+  task: taskPage,
   plan,
   first: firstRun,
   session,

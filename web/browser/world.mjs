@@ -66,8 +66,8 @@ export class World {
     writeFileSync(join(this.repo, path), text);
   }
 
-  /** Creates the repository and the agents. `outside` agents have no process, so the test calls the API for them. */
-  async setup({ agents, runtime = 'scripted' }) {
+  /** Creates the repository, with more `files`, and the agents. `outside` agents have no process, so the test calls the API for them. */
+  async setup({ agents, runtime = 'scripted', files = {} }) {
     this.repo = join(this.dir, 'webapp');
     mkdirSync(this.repo);
     const git = (...args) => execFileSync('git', ['-c', 'user.name=Ann', '-c', 'user.email=ann@example.com', ...args], { cwd: this.repo, stdio: 'ignore' });
@@ -75,6 +75,7 @@ export class World {
     this.write('src/login.rs', 'pub fn login(form: &Form) -> bool {\n    let user = find(&form.email);\n    if user.password == form.password {\n        return true;\n    }\n    false\n}\n');
     this.write('test.sh', '#!/bin/sh\ntest -f src/login.rs\n');
     this.write('regatta.toml', '[project]\nname = "webapp"\ntrunk = "main"\n\n[validation]\ncommands = ["sh ./test.sh"]\n\n[landing]\nprotected = ["auth/**"]\n');
+    for (const [path, content] of Object.entries(files)) this.write(path, content);
     git('add', '-A');
     git('commit', '-m', 'start');
     this.run('init', '--yes');

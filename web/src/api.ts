@@ -322,6 +322,14 @@ export interface AttemptChecksInput {
   attempt: AttemptId;
 }
 
+/** The results of the checks of one attempt's work. */
+export interface AttemptChecksView {
+  agent: AgentName;
+  attempt: AttemptId;
+  checks: CheckRunView[];
+  started_wall: number;
+}
+
 /** The end of an attempt: its cause, details for people, and the time. */
 export interface AttemptEnd {
   cause: AttemptCause;
@@ -348,6 +356,19 @@ export interface AttemptRequestView {
   id: ApprovalId;
   is_told?: boolean;
   withdrawn: boolean;
+}
+
+/** What the agent of one attempt was told and what it answered. */
+export interface AttemptResultView {
+  answer_html: string[];
+  artifacts: string[];
+  attempt: AttemptId;
+  copy_path?: string;
+  follow_ups_html: string[];
+  learnings: string[];
+  notes_html: string[];
+  prompt_html: string | null;
+  status: ResultStatus | null;
 }
 
 /** One line of the audit log: a change that somebody requested, and its outcome. */
@@ -515,6 +536,16 @@ export interface CheckResultView {
   ms: number;
   output: string;
   passed: boolean;
+}
+
+/** One check of an attempt's work, with its output as HTML. */
+export interface CheckRunView {
+  check: string;
+  first_error?: string;
+  html: string;
+  ms: number;
+  passed: boolean | null;
+  text: string;
 }
 
 /** The treatment of the user's own checkout of the trunk when finished work is merged into the trunk: update it, or leave it as it is. */
@@ -829,6 +860,7 @@ export interface DiffFileView {
 /** The changed files of a task's work, as the page lists them above the diff. */
 export interface DiffFilesView {
   base: CommitId;
+  comments: SentCommentView[];
   commit: CommitId | null;
   files: DiffFileView[];
 }
@@ -837,6 +869,14 @@ export interface DiffFilesView {
 export interface DiffInput {
   id: string;
   since_review?: boolean;
+}
+
+/** Some parts of the diff of one file. */
+export interface DiffPartsView {
+  first: number;
+  html: string[];
+  rows: number;
+  rows_per_part: number;
 }
 
 /** The change of files that a task's work makes, as a diff. */
@@ -2728,6 +2768,17 @@ export interface SecretVariable {
   name: string;
 }
 
+/** A comment on lines of a change that a person has sent to the task's agent. */
+export interface SentCommentView {
+  answer: string | null;
+  attempt: AttemptId | null;
+  from: number;
+  line: number;
+  old: boolean;
+  path: string;
+  text: string;
+}
+
 /** A part of the sentence that summarizes the fleet (everything that the daemon manages) at the top of the page. */
 export interface SentencePart {
   strong: boolean;
@@ -3002,6 +3053,7 @@ export interface TaskPage {
   attempts?: Attempt[];
   blocked_by: TaskId[];
   branch: string;
+  check_count: number;
   checklist: LandingCondition[];
   conflicts?: string[];
   created_wall: number;
@@ -3023,6 +3075,7 @@ export interface TaskPage {
   live?: string;
   log: AttemptId | null;
   mission?: MissionId;
+  mission_title?: string;
   model?: string;
   needs?: WaitKind;
   not_before?: number;

@@ -1,7 +1,6 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { formJson } from './confirm-dialog';
-import { setComment, withDrafts } from './drafts';
 import { forecastText } from './format';
 import { price } from './format-cost';
 import { groupItems } from './inbox';
@@ -9,7 +8,6 @@ import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
 import { eventSummary, parseEvents, perMinute } from './pages/events';
 import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
-import { clickedLine, placeDrafts } from './pages/diff';
 import { markAt, timeRows } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan-edit';
 import { matches } from './pages/tasks';
@@ -64,37 +62,6 @@ describe('helpers', () => {
     const input = { id: 'Q7', answer: { say: 'text', text: '' } };
     expect(withText(input, '/answer/text', 'hi')).toEqual({ id: 'Q7', answer: { say: 'text', text: 'hi' } });
     expect(input.answer.text).toBe('');
-  });
-
-  it('a click on a line number selects its line', () => {
-    const box = document.createElement('div');
-    box.innerHTML = '<table class="diff"><tr class="hunk"><td colspan="4"> -1 +1 </td></tr><tr class="d"><td>42</td><td></td><td>-</td><td>7</td></tr><tr><td>43</td><td>44</td><td></td><td>x</td></tr></table>';
-    const cells = [...box.querySelectorAll('td')];
-    expect(cells.map((cell) => clickedLine(cell))).toEqual([null, 42, null, null, null, 44, 44, null, null]);
-  });
-
-  it('comments appear below their lines, and Revise sends them', () => {
-    localStorage.clear();
-    setComment('T2', 'b.rs', 3, 'shorter');
-    setComment('T2', 'a.rs', 44, 'use `verify`, it\'s there');
-    setComment('T2', 'b.rs', 9, '  ');
-    const revise = { label: 'Revise…', verb: 'revise', input: { id: 'T2', text: '' }, cli: 'regatta revise T2 …', words: '/text', first: false, grave: false };
-    const action = withDrafts(revise, 'T2');
-    expect(action.label).toBe('Revise with 2 comments');
-    expect(action.words).toBeUndefined();
-    expect(action.input).toEqual({ id: 'T2', text: "a.rs:44: use `verify`, it's there\nb.rs:3: shorter" });
-    expect(action.cli).toBe("regatta revise T2 --comment 'a.rs:44: use `verify`, it'\\''s there' --comment 'b.rs:3: shorter'");
-    const box = document.createElement('div');
-    box.innerHTML = '<table class="diff"><tr class="d"><td>44</td><td></td><td>-</td><td>old</td></tr><tr class="i"><td></td><td>44</td><td>+</td><td>new</td></tr></table>';
-    placeDrafts(box, 'T2', [{ path: 'a.rs', line: 44, text: 'x' }]);
-    expect([...box.querySelectorAll('tr')].map((row) => row.className)).toEqual(['d', 'i', 'draft']);
-    expect(box.querySelector('textarea')?.value).toBe('x');
-    placeDrafts(box, 'T2', []);
-    expect(box.querySelectorAll('.draft').length).toBe(0);
-    action.after?.(null);
-    expect(withDrafts(revise, 'T2')).toBe(revise);
-    expect(localStorage.getItem('regatta-drafts-T2')).toBeNull();
-    expect(withDrafts({ ...revise, verb: 'land' }, 'T2').label).toBe('Revise…');
   });
 
   it('a form becomes the JSON object that the agent asked for', () => {

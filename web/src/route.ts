@@ -2,6 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { rememberFocus } from './focus-memory';
+import { rememberTaskList } from './task-list';
 
 export interface Route {
   path: string;
@@ -37,6 +38,7 @@ addEventListener('popstate', (event) => {
 
 export function navigate(target: string): void {
   if (target === location.pathname + location.search) return;
+  rememberTaskList(target);
   addEntry(target);
   route.value = currentRoute();
   scrollTo(0, 0);

@@ -744,6 +744,15 @@ impl Agents for AgentsAdapter {
         self.attempt_dir(attempt).result_file()
     }
 
+    fn prompt(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
+        let path = self.attempt_dir(attempt).prompt_file();
+        match std::fs::read(&path) {
+            Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(errors::file_error("read", &path, error)),
+        }
+    }
+
     fn records(
         &self,
         attempt: AttemptId,

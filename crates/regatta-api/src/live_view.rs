@@ -5,7 +5,7 @@
 //! possible on each item, and the shell command of each action; the page draws them.
 
 use regatta_core::agent::Capacity;
-use regatta_core::attempt::Attempt;
+use regatta_core::attempt::{Attempt, ResultStatus};
 use regatta_core::budget;
 use regatta_core::ids::{
     AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId,
@@ -431,6 +431,12 @@ pub struct TaskPage {
     pub wanted: String,
     pub running: String,
     pub branch: String,
+    /// The title of the task's mission, if the task belongs to one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mission_title: Option<String>,
+    /// The number of checks that the task's work must pass.
+    #[serde(default)]
+    pub check_count: usize,
     /// True if this task's report is a plan that can be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plan: bool,
@@ -482,6 +488,26 @@ pub struct DiffFilesView {
     /// The commit of the task's work; empty if the task has none.
     pub commit: Option<CommitId>,
     pub files: Vec<DiffFileView>,
+    /// The comments on lines of these files that people have sent to the task's agents.
+    #[serde(default)]
+    pub comments: Vec<SentCommentView>,
+}
+
+/// A comment on lines of a change that a person has sent to the task's agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SentCommentView {
+    pub path: String,
+    /// The first line, and the last one, which are the same for a comment on one line.
+    pub from: usize,
+    pub line: usize,
+    /// True if the numbers are those of the file before the change.
+    pub old: bool,
+    pub text: String,
+    /// The attempt that received the comment; empty if the next attempt will receive it.
+    pub attempt: Option<AttemptId>,
+    /// What that attempt reported at its end.
+    pub answer: Option<String>,
 }
 
 /// A file in the page's list of changed files.
@@ -498,6 +524,68 @@ pub struct DiffFileView {
     pub outside: bool,
     /// True if the page shows the file collapsed at first, because the file is large or generated.
     pub closed: bool,
+}
+
+/// The results of the checks of one attempt's work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AttemptChecksView {
+    pub attempt: AttemptId,
+    pub agent: AgentName,
+    pub started_wall: u64,
+    pub checks: Vec<CheckRunView>,
+}
+
+/// One check of an attempt's work, with its output as HTML.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CheckRunView {
+    /// The check's command line, or the name of a built-in check such as `files_exist`.
+    pub check: String,
+    /// Whether the check passed; empty if it did not run.
+    pub passed: Option<bool>,
+    /// The way in which the check ended, such as `exited with 1`.
+    pub text: String,
+    pub ms: u64,
+    /// The first error in the output of a failed check, with its file and line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
+    pub html: String,
+}
+
+/// What the agent of one attempt was told and what it answered. The texts are HTML, rendered from
+/// Markdown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AttemptResultView {
+    pub attempt: AttemptId,
+    /// The first prompt; empty if it is not stored on this machine.
+    pub prompt_html: Option<String>,
+    /// The notes of people that were part of the first prompt.
+    pub notes_html: Vec<String>,
+    /// The prompts after the first one.
+    pub follow_ups_html: Vec<String>,
+    pub answer_html: Vec<String>,
+    /// The status that the agent reported; empty if it reported none.
+    pub status: Option<ResultStatus>,
+    pub artifacts: Vec<String>,
+    pub learnings: Vec<String>,
+    /// The path, on the daemon's machine, of a copy of the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_path: Option<String>,
+}
+
+/// Some parts of the diff of one file. A part is an HTML table with a fixed number of rows, and the
+/// page shows only the parts near the visible area.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiffPartsView {
+    /// The number of rows of the whole file's diff.
+    pub rows: usize,
+    pub rows_per_part: usize,
+    /// The number of the first part in `html`, counting from 0.
+    pub first: usize,
+    pub html: Vec<String>,
 }
 
 /// Entries of an attempt's transcript, which are the rows of the page's log.

@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
-import { overlay } from '../keys';
+import { overlay } from '../navigation';
 import { queryParam, setQueryParam } from '../route';
 import { fetchBlob } from '../session';
 import { reportError } from '../ui';

@@ -7,7 +7,6 @@ import { overlay } from '../navigation';
 import { Palette } from '../palette';
 import { Agents } from './agents';
 import { Conversations } from './conversations';
-import { Diff } from './diff';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
 import { Replay } from './replay';
@@ -17,7 +16,6 @@ import { Team } from './team';
 import { topic } from '../live/client';
 import { STATES } from '../states';
 import { pending } from '../ui';
-import type { TaskPage } from '../api';
 import { ConfirmDialog } from '../confirm-dialog';
 
 vi.mock('../live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
@@ -410,18 +408,6 @@ describe('setup', () => {
     expect([...(rule?.children ?? [])].map((element) => element.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
     await until(() => box.textContent?.includes('No known program is installed') ?? false);
     expect(box.querySelector('.error')?.textContent).toBe('bridges failed');
-    render(null, box);
-  });
-});
-
-describe('a task without finished work', () => {
-  it('shows its manifest, or that it has none', () => {
-    const box = document.createElement('div');
-    const task = (files: string[]) => ({ id: 'T1', description: '', progress: '', submission: null, files }) as unknown as TaskPage;
-    render(<Diff task={task([])} />, box);
-    expect(box.querySelector('summary')?.textContent).toBe('No manifest: the task may change any file');
-    render(<Diff task={task(Array.from({ length: 30 }, (_, index) => `src/${index}.rs`))} />, box);
-    expect([box.querySelector('summary')?.textContent, box.querySelector('details')?.open, box.querySelectorAll('li').length]).toEqual(['The task may change 30 files or patterns', false, 30]);
     render(null, box);
   });
 });

@@ -45,6 +45,15 @@ fn stream_schemas() -> Vec<(&'static str, Schema)> {
             "page.log-search",
             sent_schema::<live_view::TranscriptSearchView>(),
         ),
+        ("page.diff.file", sent_schema::<live_view::DiffPartsView>()),
+        (
+            "page.task.checks",
+            sent_schema::<Vec<live_view::AttemptChecksView>>(),
+        ),
+        (
+            "page.attempt.result",
+            sent_schema::<live_view::AttemptResultView>(),
+        ),
     ]
 }
 

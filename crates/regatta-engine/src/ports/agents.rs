@@ -518,6 +518,11 @@ pub trait Agents: Send + Sync {
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64>;
     /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
+    /// Returns the first prompt of the attempt's program, without secrets. Returns `None` if the
+    /// prompt is not stored on this machine.
+    fn prompt(&self, _attempt: AttemptId) -> Result<Option<String>, AgentError> {
+        Ok(None)
+    }
     /// Returns the raw records of the attempt's journal (the file that records everything that goes
     /// in and out of the attempt's program). Begins with the record number `from`; the first record
     /// has number 1. Returns at most `limit` records and at most about 4 MiB, but at least one

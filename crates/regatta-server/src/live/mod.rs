@@ -17,6 +17,7 @@ mod markdown; // Markdown of agents as HTML
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
+mod task_details; // long parts of a task's page
 mod task_row; // the rows of tasks
 mod texts; // figures in words
 mod topics; // the entities of each topic
@@ -67,7 +68,19 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
         .route("/api/v1/live", get(stream::live_stream))
         .route("/api/v1/page/diff/{task}", get(diff::list_files))
-        .route("/api/v1/page/diff/{task}/{file}", get(diff::file_rows))
+        .route("/api/v1/page/diff/{task}/{file}", get(diff::file_parts))
+        .route(
+            "/api/v1/page/diff/{task}/{file}/lines",
+            get(diff::context_lines),
+        )
+        .route(
+            "/api/v1/page/task/{task}/checks",
+            get(task_details::task_checks),
+        )
+        .route(
+            "/api/v1/page/attempt/{attempt}/result",
+            get(task_details::attempt_result),
+        )
         .route(
             "/api/v1/page/log/{attempt}",
             get(transcript_routes::log_window),

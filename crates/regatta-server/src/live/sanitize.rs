@@ -44,6 +44,20 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
+/// Returns `text` with visible codes in place of invisible characters. The caller must still escape
+/// the text.
+pub(super) fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unprintable(c) {
+            let _a_string_takes_all = write!(out, "\u{27e8}{:04X}\u{27e9}", c as u32);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Cuts a line at [`MAX_LINE_CHARS`]. Returns its beginning, and the number of characters that were
 /// cut off.
 pub(super) fn truncate(line: &str) -> (&str, usize) {

@@ -12,6 +12,7 @@ use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
 use regatta_engine::ports::store::StoreError;
 
 use super::actions;
+use super::task_details::planned_checks;
 use super::topics::TopicContext;
 
 pub(super) fn task_page(
@@ -39,6 +40,10 @@ pub(super) fn task_page(
         .shared
         .timeline_reader
         .timeline(context.history, id, board.revision)?;
+    let project_commands = board
+        .projects
+        .get(&task.project)
+        .map_or(&[][..], |project| &project.validation);
     Ok(Some(TaskPage {
         checklist: checklist(board, &task),
         time: activity_bars(board, &task, &attempts, &timeline),
@@ -50,11 +55,27 @@ pub(super) fn task_page(
             .and_then(|attempt| attempt.session.model.clone())
             .unwrap_or_default(),
         branch: task.branch().to_string(),
+        mission_title: mission_title(context, &task)?,
+        check_count: planned_checks(&task, project_commands).len(),
         plan: task.planning_goal().is_some(),
         actions: actions::task_actions(board, &task, landing),
         tries: attempts.iter().map(without_token).collect(),
         task: view,
     }))
+}
+
+/// Returns the title of the mission to which the task belongs.
+fn mission_title(context: &TopicContext<'_>, task: &Task) -> Result<Option<String>, StoreError> {
+    let Some(id) = task.mission else {
+        return Ok(None);
+    };
+    match context.board.missions.get(&id) {
+        Some(mission) => Ok(Some(mission.title.clone())),
+        None => Ok(context
+            .history
+            .mission(id)?
+            .map(|(mission, _)| mission.title)),
+    }
 }
 
 /// Returns the checklist of a task: the conditions that must be met before the task's work lands,
@@ -170,5 +191,86 @@ fn activity_bars(
             text,
         }
     };
-    timeline.intervals.iter().map(bar).collect()
+    merge_short_bars(timeline.intervals.iter().map(bar).collect())
+}
+
+/// The length of bars, in milliseconds, below which neighbours are drawn as one bar.
+const SHORT_BAR_MS: u64 = 1_000;
+/// Maximum number of texts that a merged bar lists.
+const MAX_MERGED_TEXTS: usize = 3;
+
+/// Merges neighbouring bars of the same state that are all shorter than a second, because a task can change between
+/// two reasons to wait many times in a moment.
+fn merge_short_bars(bars: Vec<LaneBar>) -> Vec<LaneBar> {
+    let is_short = |bar: &LaneBar| {
+        bar.to
+            .is_some_and(|to| to.saturating_sub(bar.from) < SHORT_BAR_MS)
+    };
+    let mut merged: Vec<LaneBar> = Vec::new();
+    for group in
+        bars.chunk_by(|left, right| left.at == right.at && is_short(left) && is_short(right))
+    {
+        let (Some(first), Some(last)) = (group.first(), group.last()) else {
+            continue;
+        };
+        let mut texts: Vec<&str> = Vec::new();
+        for bar in group {
+            if !texts.contains(&bar.text.as_str()) {
+                texts.push(&bar.text);
+            }
+        }
+        let more = texts.len().saturating_sub(MAX_MERGED_TEXTS);
+        texts.truncate(MAX_MERGED_TEXTS);
+        let mut text = texts.join("; ");
+        if more > 0 {
+            text += &format!("; {more} more");
+        }
+        merged.push(LaneBar {
+            to: last.to,
+            at: last.at,
+            text,
+            ..first.clone()
+        });
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_bars_shorter_than_a_second_become_one_bar() {
+        let bar = |from: u64, to: Option<u64>, text: &str| LaneBar {
+            from,
+            to,
+            at: DisplayState::Waiting,
+            task: None,
+            text: text.into(),
+        };
+        let bars = vec![
+            bar(0, Some(5_000), "long"),
+            bar(5_000, Some(5_100), "a"),
+            bar(5_100, Some(5_200), "b"),
+            bar(5_200, Some(5_300), "a"),
+            bar(5_300, Some(9_000), "long again"),
+            bar(9_000, Some(9_001), "short"),
+            bar(9_001, None, "now"),
+        ];
+        let merged = merge_short_bars(bars);
+        let shape: Vec<(u64, Option<u64>, &str)> = merged
+            .iter()
+            .map(|bar| (bar.from, bar.to, bar.text.as_str()))
+            .collect();
+        assert_eq!(
+            shape,
+            [
+                (0, Some(5_000), "long"),
+                (5_000, Some(5_300), "a; b"),
+                (5_300, Some(9_000), "long again"),
+                (9_000, Some(9_001), "short"),
+                (9_001, None, "now"),
+            ]
+        );
+    }
 }

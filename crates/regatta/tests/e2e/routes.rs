@@ -97,6 +97,24 @@ const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
     ),
     ("/api/v1/page/diff/T99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/diff/T99/0", "GET", "", AllowedTokens::Readers),
+    (
+        "/api/v1/page/diff/T99/0/lines",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
+    (
+        "/api/v1/page/task/T99/checks",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
+    (
+        "/api/v1/page/attempt/A99/result",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
     ("/api/v1/page/log/A99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/log/A99/0", "GET", "", AllowedTokens::Readers),
     (
