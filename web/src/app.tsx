@@ -29,6 +29,7 @@ const ConfirmDialog = lazy(() => import('./confirm-dialog').then((module) => mod
 const Palette = lazy(() => import('./palette').then((module) => module.Palette));
 const Help = lazy(() => import('./palette').then((module) => module.Help));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
+const Design = lazy(() => import('./pages/design').then((module) => module.Design));
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
@@ -59,6 +60,8 @@ function Page({ path }: { path: string }) {
       return <Events />;
     case '/setup':
       return <Setup />;
+    case '/design':
+      return <Design />;
     default:
       return (
         <p class="empty">

@@ -10,6 +10,7 @@ import { queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { Empty, Panel, reportError, useTopics } from '../ui';
 import type { CostRow, CostSum, CostTable, CostView } from '../api';
+import './cost.css';
 
 const SINCE: [number, string][] = [
   [0, 'today'],

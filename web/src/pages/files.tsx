@@ -5,6 +5,7 @@ import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
 import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
 import type { FileCell, FolderCell, HolderShare, PathHolder } from '../api';
+import './files.css';
 
 /** Most folders that are shown, and most files per folder. */
 const MAX_FOLDERS = 300;

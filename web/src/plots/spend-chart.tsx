@@ -3,6 +3,7 @@
 import { clockTime, plain, usd } from '../format';
 import { queryParam, setQueryParam } from '../route';
 import type { TodaySpendView } from '../api';
+import './spend-chart.css';
 
 const WIDTH = 800;
 /** The colours of providers, in the chart and in the cost table. */
