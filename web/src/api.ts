@@ -1494,6 +1494,7 @@ export interface LandingView {
   commit: CommitId | null;
   conflicts: number;
   detail: string;
+  ended_wall?: number;
   files: string[];
   fixups: number;
   landing: LandingId;
@@ -2236,9 +2237,11 @@ export interface ProjectAdd {
 
 /** A project's files: who works on each file, until when, and which files several tasks want to change. */
 export interface ProjectFilesView {
+  conflicts?: FileConflictView[];
   folders: FolderCell[];
   project: ProjectName;
   radar: CollisionForecast;
+  tasks?: FileTaskView[];
   text: string;
 }
 
@@ -2297,6 +2300,7 @@ export interface ProviderBand {
 
 /** A coding agent's program that Regatta knows by name, with the fact whether the program is installed and signed in. */
 export interface ProviderProgram {
+  add?: AgentAdd;
   fix: string | null;
   preset: string;
   program: string | null;
@@ -2379,6 +2383,8 @@ export interface QueuePage {
   each: [LandingId, PageAction[]][];
   expected: [LandingId, number][];
   held: QueueHold | null;
+  lines?: [LandingId, number][];
+  out?: OutOfQueueView[];
   project: ProjectName;
   queue: LandingView[];
   recent: LandingView[];
@@ -3778,4 +3784,29 @@ export interface Topics {
   task: TaskPage;
   tasks: TaskRowView;
   teams: TeamPage;
+}
+
+export interface OutOfQueueView {
+  actions: PageAction[];
+  at: DisplayState;
+  landing: LandingView;
+  next: string;
+  word: string;
+}
+export interface FileTaskView {
+  agent: AgentName | null;
+  at: DisplayState;
+  id: TaskId;
+  latest_wall?: number;
+  subject: string;
+  word: string;
+}
+export interface FileConflictView {
+  actions: PageAction[];
+  advice: string;
+  is_merge_conflict: boolean;
+  path_count: number;
+  paths: string[];
+  tasks: TaskId[];
+  text: string;
 }

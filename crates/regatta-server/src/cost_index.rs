@@ -198,6 +198,20 @@ impl CostIndex {
         })
     }
 
+    /// Returns the number of changed lines of each change that landed today, as far as the lines
+    /// have been counted.
+    pub(crate) fn changed_lines_today(
+        &self,
+        input: &CostInput<'_>,
+    ) -> Result<BTreeMap<CommitId, u64>, StoreError> {
+        let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = budget::day_of(input.now);
+        index.read_events(input, day)?;
+        let finished = index.ended_since(input, day)?;
+        let _tokens_per_line = index.landed_lines(input, &finished);
+        Ok(index.lines_by_commit.clone())
+    }
+
     /// Returns today's cost minute by minute, and when the daily budget will be used up at this
     /// rate.
     pub(crate) fn today_spend(&self, input: &CostInput<'_>) -> Result<TodaySpend, StoreError> {

@@ -10,7 +10,9 @@ mod actions; // actions and their shell commands
 mod agent_timelines; // the states of agents over time
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
+mod file_conflicts; // tasks that need the same files
 mod graph; // dependency graphs
+mod queue_page; // the pages of landing queues
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
