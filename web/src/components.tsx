@@ -74,17 +74,18 @@ export function GaugeBar({ share, label }: { share: number; label: string }) {
   );
 }
 
-const KNOWN_SERIES = ['claude', 'codex', 'gemini', 'opencode'];
-const SERIES_COUNT = 6;
+/** The providers with a colour of their own, by the names that agents and programs use. */
+const KNOWN_SERIES: Record<string, number> = { claude: 1, anthropic: 1, codex: 2, openai: 2, gemini: 3, google: 3, opencode: 4 };
+const FIRST_OTHER_SERIES = 5;
+const OTHER_SERIES_COUNT = 2;
 
 /** Returns the class with the colour of a provider. A provider has the same colour in all plots and tables. */
 export function seriesClass(name: string): string {
-  const known = KNOWN_SERIES.indexOf(name);
-  if (known >= 0) return `series-${known + 1}`;
+  const known = KNOWN_SERIES[name];
+  if (known) return `series-${known}`;
   let sum = 0;
   for (const character of name) sum += character.codePointAt(0) ?? 0;
-  const otherCount = SERIES_COUNT - KNOWN_SERIES.length;
-  return `series-${KNOWN_SERIES.length + 1 + (sum % otherCount)}`;
+  return `series-${FIRST_OTHER_SERIES + (sum % OTHER_SERIES_COUNT)}`;
 }
 
 export interface FieldProps {
