@@ -62,17 +62,17 @@ function SumCells({ sum, hasRates }: { sum: CostSum; hasRates: boolean }) {
   const cost = usage.micro_usd || isReported ? (usage.micro_usd === undefined || usage.micro_usd === null ? null : price(sum)) : null;
   return (
     <>
-      <td class="right">
+      <td class="right" data-label="Cost">
         <Reported text={cost} />
       </td>
-      <td class="right">{sum.tasks}</td>
-      <td class="right">
+      <td class="right" data-label="Tasks">{sum.tasks}</td>
+      <td class="right" data-label="Input">
         <Reported text={isReported ? tokens(inputTokens(sum)) : null} />
       </td>
-      <td class="right">
+      <td class="right" data-label="From cache">
         <Reported text={isReported && cached(sum) !== 'n/a' ? cached(sum) : null} />
       </td>
-      <td class="right">
+      <td class="right" data-label="Output">
         <Reported text={isReported ? tokens(usage.output) : null} />
       </td>
       {hasRates && <td class="right">{sum.rate === undefined ? '–' : `${usd(sum.rate)}/h`}</td>}
@@ -113,7 +113,7 @@ function CostRows({ table, total, since }: { table: CostTable; total: CostSum; s
   return (
     <>
       <div class="scroll">
-        <table class="list">
+        <table class="list stack">
           <Heads columns={columns} />
           <tbody>
             {rows.slice(0, MAX_ROWS).map((row) => (

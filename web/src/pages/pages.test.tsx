@@ -319,10 +319,10 @@ describe('a team', () => {
     topic('teams').keys.value = ['team/harbour'];
     const box = document.createElement('div');
     render(<Team />, box);
-    const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
-    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '✕ hung', '']);
-    expect(cells[1]?.slice(3, 6)).toEqual(['✕ did not start', '▶ starting', 'did not start: no key']);
-    expect(box.querySelector('b.bad')).not.toBeNull();
+    const cells = [...box.querySelectorAll('tr[data-row]')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
+    expect(cells.map((row) => row.slice(2, 5))).toEqual([['small ! differs from wanted', '✓ alive', '✕ hung'], ['', '✕ did not start', '▶ starting']]);
+    expect([...box.querySelectorAll('.failure p')].map((element) => element.textContent)).toEqual(['amy: hung', 'bob: did not start: no key']);
+    expect(box.querySelector('.differs')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
     render(null, box);
     topic('teams').keys.value = [];

@@ -41,7 +41,7 @@ function QueueRow({ landing, queue }: { landing: LandingView; queue: QueuePage }
   const notes = [landing.detail !== ahead && plain(landing.detail, 200), landing.conflicts > 0 && `conflicts in ${landing.conflicts} files`, landing.fixups > 0 && `fix-up ${landing.fixups} of ${MAX_FIXUPS}`].filter(Boolean);
   return (
     <tr data-row tabIndex={0}>
-      <td class="right">{landing.position ?? ''}</td>
+      <td class="right" data-label="Position">{landing.position ?? ''}</td>
       <Subject landing={landing} />
       <td class="name">{landing.agent}</td>
       <td>
@@ -50,10 +50,10 @@ function QueueRow({ landing, queue }: { landing: LandingView; queue: QueuePage }
       </td>
       <td class="ahead">{ahead}</td>
       <td class="why">{notes.join(' · ')}</td>
-      <td class="right">
+      <td class="right" data-label="Queued for">
         <Age since={landing.queued_wall} />
       </td>
-      <td class="right">{expectedText(expected, clock.value)}</td>
+      <td class="right" data-label="Expected">{expectedText(expected, clock.value)}</td>
       <td>
         <span class="row">
           {actions.map((action) => (
@@ -70,14 +70,14 @@ function OutRow({ entry }: { entry: OutOfQueueView }) {
   return (
     <tr data-row tabIndex={0}>
       <Subject landing={landing} />
-      <td class="why">
+      <td class="why wide">
         {plain(landing.detail, 240)} {landing.fixups > 0 && `(fix-up ${landing.fixups} of ${MAX_FIXUPS})`}
       </td>
       <td>
         <Mark at={entry.at} word={entry.word} />
       </td>
-      <td class="why">{plain(entry.next, 200)}</td>
-      <td class="right">{landing.ended_wall !== undefined && <Age since={landing.ended_wall} />}</td>
+      <td class="why wide">{plain(entry.next, 200)}</td>
+      <td class="right" data-label="Out for">{landing.ended_wall !== undefined && <Age since={landing.ended_wall} />}</td>
       <td>
         <span class="row">
           {entry.actions.map((action) => (
@@ -96,10 +96,10 @@ function LandedRow({ landing, lines }: { landing: LandingView; lines: number | u
       <td class="mono commit">{landing.commit?.slice(0, 10)}</td>
       <Subject landing={landing} />
       <td class="name">{landing.agent}</td>
-      <td class="right">{landing.files.length}</td>
-      <td class="right">{lines ?? <span class="aside">not counted</span>}</td>
-      <td class="right">{ended === undefined ? '' : age(ended - landing.queued_wall)}</td>
-      <td class="right">{ended !== undefined && <Age since={ended} />}</td>
+      <td class="right" data-label="Files">{landing.files.length}</td>
+      <td class="right" data-label="Changed lines">{lines ?? <span class="aside">not counted</span>}</td>
+      <td class="right" data-label="Took">{ended === undefined ? '' : age(ended - landing.queued_wall)}</td>
+      <td class="right" data-label="Landed">{ended !== undefined && <Age since={ended} />}</td>
       <td>
         {landing.taken_back_by ? (
           <>
@@ -170,7 +170,7 @@ function ProjectQueue({ queue }: { queue: QueuePage }) {
         ) : (
           <>
             <QueueBatches queue={queue} maxBatches={12} />
-            <Table heads={['>Position', 'Task', 'Agent', 'State', 'Ahead', 'Detail', '>Queued for', '>Expected to land', 'Actions']}>
+            <Table class="stack" heads={['>Position', 'Task', 'Agent', 'State', 'Ahead', 'Detail', '>Queued for', '>Expected to land', 'Actions']}>
               {queue.queue.slice(0, MAX_ROWS).map((landing) => (
                 <QueueRow key={landing.landing} landing={landing} queue={queue} />
               ))}
@@ -181,7 +181,7 @@ function ProjectQueue({ queue }: { queue: QueuePage }) {
       </Panel>
       {out.length > 0 && (
         <Panel title={`Out of the queue: ${out.length}`} aside={<span class="aside">work that left the queue without landing, and whose task is still open</span>}>
-          <Table heads={['Task', 'Reason', 'State now', 'Who acts', '>Out for', 'Actions']}>
+          <Table class="stack" heads={['Task', 'Reason', 'State now', 'Who acts', '>Out for', 'Actions']}>
             {out.map((entry) => (
               <OutRow key={entry.landing.landing} entry={entry} />
             ))}
@@ -192,7 +192,7 @@ function ProjectQueue({ queue }: { queue: QueuePage }) {
         {landed.length === 0 ? (
           <p class="empty">Nothing has landed yet.</p>
         ) : (
-          <Table class="landed" heads={['Commit', 'Task', 'Agent', '>Files', '>Changed lines', '>Took', '>Landed', 'Actions']}>
+          <Table class="landed stack" heads={['Commit', 'Task', 'Agent', '>Files', '>Changed lines', '>Took', '>Landed', 'Actions']}>
             {landed.map((landing) => (
               <LandedRow key={landing.landing} landing={landing} lines={lines.get(landing.landing)} />
             ))}

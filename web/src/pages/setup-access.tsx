@@ -61,7 +61,7 @@ export function PermissionsSection({ policy }: { policy: Fetched<PolicyRule[]> }
       {policy.problem && <p class="error">{policy.problem}</p>}
       {policy.data?.length === 0 && <p class="empty">No rules yet: every request waits for a person.</p>}
       {policy.data && policy.data.length > 0 && (
-        <Table heads={['Rule', 'Answer', 'Requests of', 'Condition', 'Actions']}>
+        <Table class="stack" heads={['Rule', 'Answer', 'Requests of', 'Condition', 'Actions']}>
           {policy.data.map((rule) => (
             <tr key={rule.id} data-row tabIndex={0}>
               <td>{rule.id}</td>
@@ -127,7 +127,7 @@ export function TokensSection({ tokens }: { tokens: Fetched<TokenView[]> }) {
       {tokens.problem && <p class="error">{tokens.problem}</p>}
       {tokens.data?.length === 0 && <p class="empty">No tokens: only the owner of this machine has access.</p>}
       {tokens.data && tokens.data.length > 0 && (
-        <Table heads={['Name', 'Rights', '>Created', 'Valid until', 'Actions']}>
+        <Table class="stack" heads={['Name', 'Rights', '>Created', 'Valid until', 'Actions']}>
           {tokens.data.map((token) => (
             <tr key={token.name} data-row tabIndex={0}>
               <td class="name">{plain(token.name, 80)}</td>
@@ -163,7 +163,7 @@ export function bridgeProblems(bridge: BridgeView): string {
 
 export function BridgeTable({ bridges, reload }: { bridges: BridgeView[]; reload: () => void }) {
   return (
-    <Table heads={['Service', 'Agent', 'Known as', 'State', '>Received', '>Refused', '>Sent', 'Problem', 'Actions']}>
+    <Table class="stack" heads={['Service', 'Agent', 'Known as', 'State', '>Received', '>Refused', '>Sent', 'Problem', 'Actions']}>
       {bridges.map((bridge) => {
         const state = bridgeState(bridge);
         const paused = !bridge.paused;
@@ -177,10 +177,10 @@ export function BridgeTable({ bridges, reload }: { bridges: BridgeView[]; reload
             </td>
             <td>{plain(bridge.known_as ?? '', 60) || <span class="aside">not reported</span>}</td>
             <td class={`mark ${state.colour}`}>{state.text}</td>
-            <td class="right">{bridge.taken}</td>
-            <td class="right">{bridge.refused}</td>
-            <td class="right">{bridge.sent}</td>
-            <td class="dim">{bridgeProblems(bridge) || 'none'}</td>
+            <td class="right" data-label="Received">{bridge.taken}</td>
+            <td class="right" data-label="Refused">{bridge.refused}</td>
+            <td class="right" data-label="Sent">{bridge.sent}</td>
+            <td class="dim wide" data-label="Problem">{bridgeProblems(bridge) || 'none'}</td>
             <td>{!bridge.off && <ActionButton action={action} />}</td>
           </tr>
         );

@@ -113,11 +113,11 @@ function AgentRow({ agent, signedIn, isChanged, change, done }: { agent: AgentVi
         </td>
         <td>{agent.profile?.preset ?? agent.runtime.runtime}</td>
         <td>{plain(agent.profile?.model ?? '', 60) || <span class="aside">program's default</span>}</td>
-        <td>
+        <td data-label="Signed in">
           {signedIn || <span class="aside">{agent.runtime.runtime === 'scripted' ? 'not needed' : 'not checked'}</span>}
           {keys.length > 0 && <div class="aside">keys: {keys.map((key) => plain(key.name, 60)).join(', ')}</div>}
         </td>
-        <td class="right">
+        <td class="right" data-label="Slots in use">
           {agent.capacity.current} of {agent.max_tasks}
         </td>
         <td>
@@ -133,14 +133,14 @@ function AgentRow({ agent, signedIn, isChanged, change, done }: { agent: AgentVi
       {problems.map((problem) => (
         <tr key={problem.what}>
           <td />
-          <td colSpan={6}>
+          <td colSpan={6} class="wide">
             <span class="bad">✕ {plain(problem.what, 300)}</span> <ShellLine line={problem.hint} />
           </td>
         </tr>
       ))}
       {isChanged && (
         <tr>
-          <td colSpan={7}>
+          <td colSpan={7} class="wide">
             <ChangeAgent agent={agent} done={done} />
           </td>
         </tr>
@@ -167,7 +167,7 @@ export function AgentsSection({ agents, doctor }: { agents: Fetched<AgentView[]>
         {agents.problem && <p class="error">{agents.problem}</p>}
         {agents.data?.length === 0 && <EmptyState title="No agents yet" text="Add one with the form above. Without an installed program, a scripted agent rehearses a plan without a model." />}
         {all.length > 0 && (
-          <Table heads={['Agent', 'State', 'Program', 'Model', 'Signed in', '>Slots in use', 'Change']}>
+          <Table class="stack" heads={['Agent', 'State', 'Program', 'Model', 'Signed in', '>Slots in use', 'Change']}>
             {all.slice(0, MAX_AGENT_ROWS).map((agent) => (
               <AgentRow
                 key={agent.name}
@@ -201,7 +201,7 @@ export function ProgramsSection({ doctor }: { doctor: Fetched<DoctorView> }) {
           </EmptyState>
         )}
         {installed.length > 0 && (
-          <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next step']}>
+          <Table class="stack" heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next step']}>
             {installed.map((program) => (
               <tr key={program.preset} data-row tabIndex={0}>
                 <td class="name">{program.preset}</td>
@@ -221,7 +221,7 @@ export function ProgramsSection({ doctor }: { doctor: Fetched<DoctorView> }) {
       </Panel>
       {missing.length > 0 && (
         <Panel title="Not installed" aside={<span class="aside">install a program, sign in to it, then add an agent</span>}>
-          <Table heads={['Preset', 'Provider', 'How to install it']}>
+          <Table class="stack" heads={['Preset', 'Provider', 'How to install it']}>
             {missing.map((program) => (
               <tr key={program.preset} data-row tabIndex={0}>
                 <td class="name">{program.preset}</td>

@@ -57,7 +57,7 @@ function BatchCell({ batch, members, trunk }: { batch: BatchView; members: Landi
   return (
     <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''}`}>
       <div class="car-head">
-        <Mark at={batch.failed ? 'failed' : batch.at} word={batch.state} />
+        <Mark at={batch.failed ? 'failed' : batch.at} word={batch.failed ? 'failed' : batch.state} />
         {members.length > 1 && <small>{members.length} together</small>}
       </div>
       <ol class="cars-of">
@@ -68,7 +68,7 @@ function BatchCell({ batch, members, trunk }: { batch: BatchView; members: Landi
       </ol>
       {why && <small class={batch.failed ? 'failure' : ''}>{plain(why, 90)}</small>}
       {base && <small class="base">{base}</small>}
-      {isBusy && <span class="pulse" aria-hidden="true" />}
+      {isBusy && !batch.failed && <span class="pulse" aria-hidden="true" />}
     </li>
   );
 }

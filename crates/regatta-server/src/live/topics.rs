@@ -23,7 +23,8 @@ use regatta_api::team::TeamView;
 use regatta_api::view::{BudgetsView, ConversationLineView, InboxView, LandingView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget;
-use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
+use regatta_core::ids::{AgentName, LandingId, MemberName, Now, TaskId};
+use regatta_core::launch::MemberState;
 use regatta_core::plural;
 use regatta_core::task::Task;
 use regatta_core::{agent, display, provider_outage};
@@ -424,13 +425,22 @@ impl TopicContext<'_> {
             view.live
                 .iter_mut()
                 .for_each(|member_live| member_live.silent_ms = None);
+            // Only a member of a launch that is up can be started again by itself.
+            let failed: Vec<MemberName> = view
+                .resolved
+                .iter()
+                .filter(|_| view.up)
+                .flat_map(|launch| &launch.members)
+                .filter(|entry| entry.state == MemberState::FailedToStart)
+                .map(|entry| entry.name.clone())
+                .collect();
             let member_actions = view
                 .live
                 .iter()
                 .map(|member| {
                     (
                         member.name.clone(),
-                        actions::member_actions(&team.name, member),
+                        actions::member_actions(&team.name, member, failed.contains(&member.name)),
                     )
                 })
                 .collect();
