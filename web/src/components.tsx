@@ -1,7 +1,7 @@
 // Components of several pages that the first page does not need. They are loaded with the page that uses them.
 
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useId, useState } from 'preact/hooks';
 import { plain } from './format';
 import { perform, toast } from './ui';
 
@@ -104,12 +104,14 @@ export interface FieldProps {
 }
 
 export function Field({ label, help, value, set, options, type = 'text', placeholder, required, min, step, pattern }: FieldProps) {
+  const id = useId();
   const kind = type === 'number' ? ({ type, min, step } as const) : ({ type, pattern } as const);
+  const describedBy = help ? `${id}-help` : undefined;
   return (
-    <label class="field">
-      {label}
+    <div class="field">
+      <label for={id}>{label}</label>
       {options ? (
-        <select value={value} required={required} onChange={(event) => set(event.currentTarget.value)}>
+        <select id={id} value={value} required={required} aria-describedby={describedBy} onChange={(event) => set(event.currentTarget.value)}>
           {options.map(([option, text]) => (
             <option key={option} value={option}>
               {plain(text, 100)}
@@ -117,10 +119,10 @@ export function Field({ label, help, value, set, options, type = 'text', placeho
           ))}
         </select>
       ) : (
-        <input {...kind} value={value} required={required} placeholder={placeholder} autocomplete="off" onInput={(event) => set(event.currentTarget.value)} />
+        <input id={id} {...kind} value={value} required={required} placeholder={placeholder} aria-describedby={describedBy} autocomplete="off" onInput={(event) => set(event.currentTarget.value)} />
       )}
-      {help && <small>{help}</small>}
-    </label>
+      {help && <small id={describedBy}>{help}</small>}
+    </div>
   );
 }
 

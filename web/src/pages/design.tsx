@@ -2,7 +2,7 @@
 // a component, and to check a change of style.css.
 
 import { useState } from 'preact/hooks';
-import { Callout, EmptyState, Field, Figures, GaugeBar, ShellLine, VerbForm } from '../components';
+import { Callout, EmptyState, Field, Figures, GaugeBar, ShellLine, VerbForm, seriesClass } from '../components';
 import { FREE_AGENT_STATES, STATES, TASK_STATES } from '../states';
 import { Glyph, Mark, Panel, Table, TaskLink, toast } from '../ui';
 import type { DisplayState } from '../api';
@@ -17,6 +17,7 @@ const SIZES: [name: string, use: string][] = [
   ['text-xl', 'Titles of pages'],
   ['text-figure', '1,284 figures'],
 ];
+const PROVIDERS = ['anthropic', 'codex', 'gemini', 'opencode', 'goose', 'qwen'];
 const DISTANCES = ['space-1', 'space-2', 'space-3', 'space-4', 'space-6', 'radius'];
 const ALL_STATES = [...TASK_STATES, ...FREE_AGENT_STATES];
 
@@ -50,6 +51,14 @@ function Colours() {
       <ul class="specimens">
         {SERIES.map((index) => (
           <Tint key={index} name={`series-${index}`} />
+        ))}
+      </ul>
+      <h3>A provider has the same colour in all plots and tables</h3>
+      <ul class="legend">
+        {PROVIDERS.map((name) => (
+          <li key={name}>
+            <span class={`swatch ${seriesClass(name)}`} aria-hidden="true" /> {name}
+          </li>
         ))}
       </ul>
     </Panel>

@@ -71,7 +71,7 @@ function Failure({ team, line, text }: { team: TeamPage; line: MemberSummary; te
             {actions.map((action) => (
               <ActionButton key={action.label} action={{ ...action, label: `${action.label} ${line.name}` }} />
             ))}
-            <span class="aside">or change its settings in team.toml, then</span>
+            <span class="aside">{actions.length > 0 ? 'or change' : 'Change'} its settings in team.toml, then</span>
             <ShellLine line={`regatta team edit --file team.toml && regatta team relaunch ${team.desired.name}`} />
           </span>
         </Callout>

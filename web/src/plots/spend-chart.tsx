@@ -12,7 +12,9 @@ import './spend-chart.css';
 const MAX_ROWS = 200;
 const DEFAULT_WIDTH_PX = 800;
 const PX_PER_TIME_TICK = 90;
-const PX_PER_MONEY_TICK = 36;
+const PX_PER_MONEY_TICK = 32;
+/** The room above the highest value, as a part of the chart. */
+const HEADROOM = 1.08;
 
 function Bands({ spending, now, plot }: { spending: TodaySpendView; now: number; plot: Plot }) {
   const walls = spending.line.map((point) => point[0]);
@@ -126,8 +128,9 @@ export function SpendChart({ spending, now, text, height }: { spending: TodaySpe
   const projected = spending.cap && msToCap > 0 ? spent + ((spending.cap - spent) * (end - now)) / msToCap : spent;
   // A cap far above the cost would flatten the chart, so it is drawn only if at least a fifth of it is used.
   const shownCap = spending.cap && spending.cap <= 5 * Math.max(spent, projected) ? spending.cap : 0;
-  const ticks = moneyTicks(Math.max(shownCap, spent, projected), Math.max(3, Math.floor(height / PX_PER_MONEY_TICK)));
-  const plot: Plot = { left: 52, right: width - 12, top: 10, bottom: height - 22, from: chartStart(spending, now), to: end, max: ticks[ticks.length - 1] ?? 1 };
+  const max = Math.max(shownCap, spent, projected) * HEADROOM;
+  const ticks = moneyTicks(max, Math.max(4, Math.floor(height / PX_PER_MONEY_TICK))).filter((micro) => micro <= max);
+  const plot: Plot = { left: 52, right: width - 12, top: 10, bottom: height - 22, from: chartStart(spending, now), to: end, max };
   const parts = (spending.bands ?? []).map((band) => `${plain(band.name, 40)} ${usd(band.micro_usd[band.micro_usd.length - 1])}`).join(', ');
   const label = `Spend today: ${text}; from ${clockTime(plot.from, false)} until now, ${usd(spending.today.usage.micro_usd)}${parts && `: ${parts}`}`;
   return (

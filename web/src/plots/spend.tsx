@@ -8,7 +8,7 @@ import type { TodaySpendView } from '../api';
 
 const SpendChart = lazy<{ spending: TodaySpendView; now: number; text: string; height: number }>(() => import('./spend-chart').then((module) => module.SpendChart));
 
-export function SpendLine({ height = 120 }: { height?: number }) {
+export function SpendLine({ height = 150 }: { height?: number }) {
   useTopics('spend');
   const spending = topic('spend').get('spend');
   void topic('spend').changed.value;

@@ -36,13 +36,13 @@ impl TopicContext<'_> {
         let expected = queued()
             .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + median_ms?)))
             .collect();
-        let lines_by_commit = self
+        let lines_by_task = self
             .shared
             .cost_index
             .changed_lines_today(&self.cost_input())?;
         let lines = recent.iter().filter_map(|landing| {
-            let lines = lines_by_commit.get(landing.commit.as_ref()?)?;
-            Some((landing.landing, *lines))
+            landing.commit.as_ref()?;
+            Some((landing.landing, *lines_by_task.get(&landing.task)?))
         });
         Ok(QueuePage {
             tip: recent.iter().find_map(|landing| landing.commit.clone()),
