@@ -218,7 +218,7 @@ export function Cost() {
       </Panel>
       {days === 0 && <SpendLine height={260} />}
       <Panel
-        title="Where it went"
+        title={`Cost by ${by}`}
         aside={
           <>
             <span class="tabs cost-tables" role="group" aria-label="Group by">

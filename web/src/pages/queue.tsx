@@ -181,7 +181,7 @@ function ProjectQueue({ queue }: { queue: QueuePage }) {
       </Panel>
       {out.length > 0 && (
         <Panel title={`Out of the queue: ${out.length}`} aside={<span class="aside">work that left the queue without landing, and whose task is still open</span>}>
-          <Table class="stack" heads={['Task', 'Reason', 'State now', 'Who acts', '>Out for', 'Actions']}>
+          <Table class="stack" heads={['Task', 'Reason', 'State now', 'Next step', '>Out for', 'Actions']}>
             {out.map((entry) => (
               <OutRow key={entry.landing.landing} entry={entry} />
             ))}

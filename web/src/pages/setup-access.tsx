@@ -47,7 +47,7 @@ function PolicyForm({ done }: { done: () => void }) {
         ]}
       />
       <Field label="Kind of tool" value={tool} set={setTool} options={TOOLS.map((name) => [name, name])} />
-      <Field label={{ url: 'Web address', command: 'Command', path: 'Path' }[what]} value={pattern} set={setPattern} placeholder={{ url: 'https://docs.rs/*', command: 'cargo test*', path: 'src/*' }[what]} help="* matches anything; empty matches all" />
+      <Field label={{ url: 'Web address', command: 'Command', path: 'Path' }[what]} value={pattern} set={setPattern} placeholder={{ url: 'https://docs.rs/*', command: 'cargo test*', path: 'src/*' }[what]} required={effect === 'allow'} help={effect === 'allow' ? '* matches anything' : '* matches anything; empty matches all'} />
       <Field label="Requests of" value={scope} set={setScope} placeholder="all" help="all, workers, leads, T7, M3 or an agent's name" />
     </VerbForm>
   );
