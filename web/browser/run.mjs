@@ -2,7 +2,7 @@
 //
 //   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
 //                               [--only team,task,plan,first,session,phone,inbox,
-//                                log,walk,demo30,demo300,fleet30,fleet300,gallery]
+//                                log,setup,walk,demo30,demo300,fleet30,fleet300,gallery]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -18,6 +18,7 @@ import { phone } from './phone-scenario.mjs';
 import { plan } from './plan-scenario.mjs';
 import { session } from './session-scenario.mjs';
 import { taskPage } from './task-scenario.mjs';
+import { setup } from './setup-scenario.mjs';
 import { team } from './team-scenario.mjs';
 
 const scenarios = {
@@ -29,6 +30,7 @@ const scenarios = {
   phone,
   inbox,
   log,
+  setup,
   walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget('steps of the newcomer walk', stepCount, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),

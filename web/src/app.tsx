@@ -35,6 +35,7 @@ const NotificationSwitch = lazy(() => import('./notification-switch').then((modu
 const Tour = lazy(() => import('./tour').then((module) => module.Tour));
 const TourOffer = lazy(() => import('./tour-offer').then((module) => module.TourOffer));
 const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup));
+const Design = lazy(() => import('./pages/design').then((module) => module.Design));
 
 /** Returns whether the daemon still needs a project or an agent. */
 const isFirstRun = (head: FleetSummaryView | undefined) => head !== undefined && (head.projects.length === 0 || head.agents === 0);
@@ -85,6 +86,8 @@ function Page({ path }: { path: string }) {
       return <Events />;
     case '/setup':
       return <Setup />;
+    case '/design':
+      return <Design />;
     default:
       return (
         <p class="empty">

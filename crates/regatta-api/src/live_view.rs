@@ -18,8 +18,11 @@ pub use regatta_core::project::LandConfirmation;
 
 use crate::cost_tables::{CapForecast, ProviderBand};
 use crate::file_map::FolderCell;
+use crate::input::AgentAdd;
 use crate::team::TeamView;
-use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
+use crate::view::{
+    BudgetView, ConversationLineView, CostView, InboxView, LandingView, QueueView, TaskView,
+};
 
 /// A one-time sign-in with which a browser can open the web page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +67,10 @@ pub struct ProviderProgram {
     pub version: Option<String>,
     pub signed_in: String,
     pub fix: Option<String>,
+    /// The request that adds an agent with this program, with the program's command and sign-in on
+    /// this machine. Empty if the program is not installed or the request needs more values.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add: Option<AgentAdd>,
 }
 
 /// The results of the checks that `regatta doctor` made on the daemon's machine.
@@ -350,6 +357,26 @@ pub struct QueuePage {
     /// earlier merges took.
     #[serde(default)]
     pub expected: Vec<(LandingId, u64)>,
+    /// The number of changed lines of each landed piece of work in `recent`, as far as it is known.
+    #[serde(default)]
+    pub lines: Vec<(LandingId, u64)>,
+    /// The work that left the queue without being merged and whose task is still open, the latest
+    /// first.
+    #[serde(default)]
+    pub out: Vec<OutOfQueueView>,
+}
+
+/// Finished work that left the landing queue without being merged, with the next step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OutOfQueueView {
+    pub landing: LandingView,
+    /// The present state of the landing's task, as a word for people in `word`.
+    pub at: DisplayState,
+    pub word: String,
+    /// A sentence about who acts next: an agent, a person, or Regatta.
+    pub next: String,
+    pub actions: Vec<PageAction>,
 }
 
 /// Today's cost of all agents.
@@ -477,6 +504,46 @@ pub struct ProjectFilesView {
     /// that landed today, and the number of overlaps.
     pub text: String,
     pub radar: regatta_core::collision_forecast::CollisionForecast,
+    /// The tasks that hold a shown file or wait for one.
+    #[serde(default)]
+    pub tasks: Vec<FileTaskView>,
+    /// The conflicts: tasks that need the same files without an order between them.
+    #[serde(default)]
+    pub conflicts: Vec<FileConflictView>,
+}
+
+/// A task that holds files or waits for files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileTaskView {
+    pub id: TaskId,
+    pub subject: String,
+    pub agent: Option<AgentName>,
+    pub at: DisplayState,
+    pub word: String,
+    /// Time at which the task's present attempt is stopped if it has not ended before, in Unix
+    /// milliseconds. Empty if the task has no attempt or the attempt has no deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "latest_wall")]
+    pub deadline_unix_ms: Option<u64>,
+}
+
+/// Tasks that need the same files without an order between them, with what a person can do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FileConflictView {
+    /// The tasks, those that hold the files first.
+    pub tasks: Vec<TaskId>,
+    /// The first files or patterns that the tasks share. `path_count` counts all of them.
+    pub paths: Vec<String>,
+    pub path_count: usize,
+    /// True if the unfinished changes of the tasks were merged as a test and conflicted.
+    pub is_merge_conflict: bool,
+    /// A sentence about what happens if nobody acts.
+    pub text: String,
+    /// A sentence about what a person can do.
+    pub advice: String,
+    pub actions: Vec<PageAction>,
 }
 
 /// The changed files of a task's work, as the page lists them above the diff.

@@ -15,6 +15,9 @@ use crate::ids::{AttemptId, Now, TaskId};
 
 const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
+/// Time over which money must have been spent before a rate is shown. A rate of a few minutes says
+/// nothing about the next hour.
+const MIN_RATE_PERIOD_MS: u64 = 15 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
 /// The spending that the event log contains since the beginning of a day.
@@ -180,7 +183,7 @@ impl SpendRate {
     /// Returns an amount that was spent recently as a rate, in millionths of a US dollar per hour.
     /// `None` if the time was too short or nothing was spent.
     pub fn hourly_rate(&self, micro_usd: u64) -> Option<u64> {
-        if self.period_ms < MINUTE_MS || micro_usd == 0 {
+        if self.period_ms < MIN_RATE_PERIOD_MS || micro_usd == 0 {
             return None;
         }
         let rate = u128::from(micro_usd) * u128::from(HOUR_MS) / u128::from(self.period_ms);

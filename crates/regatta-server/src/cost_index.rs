@@ -198,6 +198,24 @@ impl CostIndex {
         })
     }
 
+    /// Returns the number of changed lines of each task whose work landed today, as far as the lines
+    /// have been counted.
+    pub(crate) fn changed_lines_today(
+        &self,
+        input: &CostInput<'_>,
+    ) -> Result<BTreeMap<TaskId, u64>, StoreError> {
+        let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let day = budget::day_of(input.now);
+        index.read_events(input, day)?;
+        let finished = index.ended_since(input, day)?;
+        let _tokens_per_line = index.landed_lines(input, &finished);
+        let lines = finished.iter().filter_map(|(id, ended_task)| {
+            let (_, commit) = ended_task.landed.as_ref()?;
+            Some((*id, *index.lines_by_commit.get(commit)?))
+        });
+        Ok(lines.collect())
+    }
+
     /// Returns today's cost minute by minute, and when the daily budget will be used up at this
     /// rate.
     pub(crate) fn today_spend(&self, input: &CostInput<'_>) -> Result<TodaySpend, StoreError> {

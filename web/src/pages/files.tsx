@@ -1,18 +1,26 @@
-// The files that are claimed, wanted or changed today, as a tree of folders.
+// The files that are held, waited for or changed today: the conflicts first, then a tree of folders and files.
 
+import { useState } from 'preact/hooks';
+import { EmptyState, ShellLine } from '../components';
 import { clockTime, plain } from '../format';
-import { topic } from '../live/client';
+import { byName, topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
-import { Age, Empty, Panel, TaskLink, useTopics } from '../ui';
-import type { FileCell, FolderCell, HolderShare, PathHolder } from '../api';
+import { ActionButton, Glyph, Panel, TaskLink, useTopics } from '../ui';
+import type { FileCell, FileConflictView, FileTaskView, FolderCell, PathHolder, ProjectFilesView } from '../api';
+import './files.css';
 
-/** Most folders that are shown, and most files per folder. */
-const MAX_FOLDERS = 300;
-const MAX_FILES = 60;
+/** Most rows of the tree that are drawn at first, and most that a press of the button adds. */
+const ROW_STEP = 300;
+const MAX_NAMED_TASKS = 3;
+const HEAT_LEVELS = 4;
 
-/** Returns when a claim ends, as text. */
-export function heldUntil(claim: { until_wall?: number; until?: string }): string {
-  return claim.until_wall ? `until ${clockTime(claim.until_wall, false)}` : (claim.until ?? '');
+type TasksById = ReadonlyMap<string, FileTaskView>;
+
+/** Returns when a claim ends, as text: its own end, the end of its task's attempt, or a description. */
+export function heldUntil(claim: { until_wall?: number; until?: string }, task?: FileTaskView): string {
+  if (claim.until_wall) return `until ${clockTime(claim.until_wall, false)}`;
+  if (task?.latest_wall) return `by ${clockTime(task.latest_wall, false)} at the latest`;
+  return claim.until ?? '';
 }
 
 /** Returns the folders that contain matching files, with only those files. */
@@ -29,129 +37,160 @@ export function matchingFolders(folders: FolderCell[], query: string): FolderCel
 
 /** Returns a level from 0 to 4 for a number of changes. Each level stands for twice as many changes. */
 export function heat(hot: number): number {
-  return hot === 0 ? 0 : Math.min(4, 1 + Math.floor(Math.log2(hot)));
+  return hot === 0 ? 0 : Math.min(HEAT_LEVELS, 1 + Math.floor(Math.log2(hot)));
+}
+
+/** Four bars, of which as many are filled as the level says. */
+function HeatBars({ level }: { level: number }) {
+  return (
+    <svg viewBox="0 0 32 12" aria-hidden="true">
+      {Array.from({ length: HEAT_LEVELS }, (_, index) => (
+        <rect key={index} class={index < level ? 'on' : 'off'} x={index * 8} y={9 - index * 3} width={6} height={3 + index * 3} rx={1} />
+      ))}
+    </svg>
+  );
 }
 
 function Heat({ hot }: { hot: number }) {
+  if (hot === 0) return <span class="dim">0</span>;
   return (
-    <span class={`heat heat-${heat(hot)}`} title={`${hot} changes landed today`}>
-      {hot > 0 ? hot : ''}
-      <span class="sr">{hot === 1 ? ' change landed today' : ' changes landed today'}</span>
+    <span class="heat">
+      {hot}
+      <HeatBars level={heat(hot)} />
     </span>
   );
 }
 
-/** A bar for a folder: how many of its files each holder has, and how many are only waited for. */
-function HoldBar({ folder, scale }: { folder: FolderCell; scale: number }) {
-  const heldFiles = folder.held.reduce((sum, share) => sum + share.spots, 0);
-  const waited = Math.max(0, Math.min(folder.wanted, folder.spots - heldFiles));
-  const widthOf = (count: number) => `${(100 * count) / Math.max(1, scale)}%`;
+/** A task with the glyph of its state and its agent. Its subject is in the title. */
+function TaskTag({ id, tasks, agent }: { id: string; tasks: TasksById; agent?: string | null }) {
+  const task = tasks.get(id);
+  const name = agent ?? task?.agent;
   return (
-    <div class={`hold ${folder.clashes ? 'clash' : ''}`} aria-hidden="true">
-      {folder.held.slice(0, 12).map((share, index) => (
-        <i key={`${share.holder}${share.task}`} class={`held held-${index % 3}`} style={{ width: widthOf(share.spots) }} title={`${share.holder} ${share.task ?? ''} ${heldUntil(share)}`} />
+    <span class="task-tag" title={task ? plain(task.subject, 200) : undefined}>
+      {task && <Glyph at={task.at} />} <TaskLink id={id} /> {name && <span class="dim">{plain(name, 40)}</span>}
+    </span>
+  );
+}
+
+/** The first tasks of a list, and the number of the others. */
+function TaskTags({ ids, tasks, max = MAX_NAMED_TASKS }: { ids: string[]; tasks: TasksById; max?: number }) {
+  const sorted = [...ids].sort(byName);
+  return (
+    <span class="holders">
+      {sorted.slice(0, max).map((id) => (
+        <TaskTag key={id} id={id} tasks={tasks} />
       ))}
-      {waited > 0 && <i class="waits" style={{ width: widthOf(waited) }} title={`${waited} files waited for`} />}
-    </div>
-  );
-}
-
-function Holder({ share }: { share: HolderShare }) {
-  return (
-    <span class="holder">
-      {share.task ? <TaskLink id={share.task} /> : null}
-      {plain(share.holder, 40)} <span class="dim">{heldUntil(share)}</span>
-    </span>
-  );
-}
-
-/** Tasks that want the same file without an order between them, with links to the reasons. */
-function Collision({ tasks }: { tasks: string[] }) {
-  if (tasks.length === 0) return null;
-  return (
-    <span class="meet" title={`${tasks.join(' and ')} want it, but no dependency orders them`}>
-      <b class="bad">✕ </b>
-      {tasks.slice(0, 6).map((id, index) => (
-        <span key={id}>
-          {index > 0 && ' and '}
-          <a class="id" href={`/t/${id}#why`} title={`regatta why ${id}`}>
-            {id}
-          </a>
+      {sorted.length > max && (
+        <span class="dim" title={sorted.slice(max).join(', ')}>
+          and {sorted.length - max} more
         </span>
-      ))}
-      {tasks.length > 6 && ` and ${tasks.length - 6} more`}
+      )}
     </span>
   );
 }
 
-function FileRow({ file, depth }: { file: FileCell; depth: number }) {
+function Conflict({ conflict, tasks }: { conflict: FileConflictView; tasks: TasksById }) {
+  const more = conflict.path_count - conflict.paths.length;
+  const first = conflict.tasks[0];
   return (
-    <tr class={`spot ${file.clash.length > 0 ? 'clash' : ''}`} data-row tabIndex={0}>
-      <td class="mono" style={{ paddingLeft: `${28 + 14 * Math.min(8, depth)}px` }}>
-        {plain(file.path, 200)}
-      </td>
-      <td>
-        {file.held.map((holder) => (
-          <span key={holder.owner} class="holder">
-            {holder.task && <TaskLink id={holder.task} />}
-            {plain(holder.agent ?? holder.owner, 40)} <span class="dim">{heldUntil(holder)}</span> <Age since={holder.since_wall} /> {plain(holder.memo, 80)}
-          </span>
+    <li class={`conflict ${conflict.is_merge_conflict ? 'merge' : ''}`} data-row tabIndex={0}>
+      <span class={`kind ${conflict.is_merge_conflict ? 'bad' : ''}`}>{conflict.is_merge_conflict ? '✕ conflict' : '⇅ no order'}</span>
+      <div>
+        <div class="task-tags">
+          {conflict.tasks.slice(0, 4).map((id) => (
+            <TaskTag key={id} id={id} tasks={tasks} />
+          ))}
+          {conflict.tasks.length > 4 && <span class="dim">and {conflict.tasks.length - 4} more</span>}
+        </div>
+        <p>{plain(conflict.text, 300)}</p>
+        <p class="advice">{plain(conflict.advice, 300)}</p>
+        <div class="paths">
+          {conflict.paths.map((path) => (
+            <code key={path}>{plain(path, 120)}</code>
+          ))}
+          {more > 0 && <span class="dim">and {more} more paths</span>}
+        </div>
+      </div>
+      <span class="row">
+        {conflict.actions.map((action) => (
+          <ActionButton key={action.label} action={action} />
         ))}
-        {file.wanted.length > 0 && (
-          <span class="holder dim">
-            wanted by{' '}
-            {file.wanted.slice(0, 6).map((task) => (
-              <TaskLink key={task} id={task} />
-            ))}
-            {file.wanted.length > 6 && `and ${file.wanted.length - 6} more`}
-          </span>
+        {first && (
+          <a class="do" href={`/t/${first}#why`}>
+            Why {first}
+          </a>
         )}
+      </span>
+    </li>
+  );
+}
+
+/** How many files of a folder are held, as a bar with the figure beside it. */
+function Coverage({ folder }: { folder: FolderCell }) {
+  const held = Math.min(folder.spots, folder.held.reduce((sum, share) => sum + share.spots, 0));
+  const share = folder.spots > 0 ? held / folder.spots : 0;
+  return (
+    <svg class="coverage" viewBox="0 0 90 8" preserveAspectRatio="none" role="img" aria-label={`${held} of ${folder.spots} files held`}>
+      <title>
+        {held} of {folder.spots} files held
+      </title>
+      <rect class="free" width={90} height={8} rx={2} />
+      <rect class="held" width={90 * share} height={8} rx={2} />
+    </svg>
+  );
+}
+
+function FolderRow({ folder, tasks, open, toggle }: { folder: FolderCell; tasks: TasksById; open: boolean; toggle: () => void }) {
+  const name = folder.path === '' ? 'top of the repository' : `${folder.path}/`;
+  const holders = folder.held.map((share) => share.task).filter((id): id is string => Boolean(id));
+  const others = folder.held.filter((share) => !share.task);
+  return (
+    <tr class="folder" data-row>
+      <td class={`path depth-${Math.min(8, folder.depth)}`}>
+        <button type="button" aria-expanded={open} disabled={folder.own.length === 0} onClick={toggle}>
+          {folder.own.length === 0 ? '·' : open ? '▾' : '▸'} {plain(name, 120)}
+        </button>
       </td>
       <td>
-        <Collision tasks={file.clash} />
+        <Coverage folder={folder} />
       </td>
+      <td class={folder.held.length === 0 ? 'nothing' : ''}>
+        {folder.held.length === 0 && 'free'}
+        <TaskTags ids={[...new Set(holders)]} tasks={tasks} max={2} /> {others.slice(0, 2).map((share) => plain(share.holder, 40)).join(', ')}
+      </td>
+      <td />
+      <td class="nothing">{folder.wanted > 0 ? `${folder.wanted} file${folder.wanted === 1 ? '' : 's'}` : ''}</td>
       <td class="right">
-        <Heat hot={file.hot} />
+        <Heat hot={folder.hot} />
       </td>
     </tr>
   );
 }
 
-function FolderRows({ folder, scale, open, toggle }: { folder: FolderCell; scale: number; open: boolean; toggle: () => void }) {
-  const name = folder.path === '' ? 'top of the repository' : `${folder.path}/`;
+function FileRow({ file, depth, tasks }: { file: FileCell; depth: number; tasks: TasksById }) {
   return (
-    <tbody>
-      <tr class={`folder ${folder.clashes ? 'clash' : ''}`} data-row>
-        <td style={{ paddingLeft: `${8 + 14 * Math.min(8, folder.depth)}px` }}>
-          <button type="button" class="plain mono" aria-expanded={open} disabled={folder.own.length === 0} onClick={toggle}>
-            {folder.own.length === 0 ? '·' : open ? '▾' : '▸'} {plain(name, 120)}
-          </button>
-          <HoldBar folder={folder} scale={scale} />
-        </td>
-        <td>
-          {folder.held.slice(0, 3).map((share) => (
-            <Holder key={`${share.holder}${share.task}`} share={share} />
-          ))}
-          {folder.held.length > 3 && <span class="holder dim">and {folder.held.length - 3} more</span>}
-          {folder.wanted > 0 && <span class="holder dim">{folder.wanted} wanted</span>}
-          {folder.held.length === 0 && folder.wanted === 0 && <span class="dim">free</span>}
-        </td>
-        <td>
-          <Collision tasks={folder.clash} />
-        </td>
-        <td class="right">
-          <Heat hot={folder.hot} />
-        </td>
-      </tr>
-      {open && folder.own.slice(0, MAX_FILES).map((file) => <FileRow key={file.path} file={file} depth={folder.depth} />)}
-      {open && folder.own.length > MAX_FILES && (
-        <tr>
-          <td colSpan={4} class="dim">
-            and {folder.own.length - MAX_FILES} more
-          </td>
-        </tr>
-      )}
-    </tbody>
+    <tr data-row tabIndex={0}>
+      <td class={`path depth-${Math.min(8, depth + 2)}`}>{plain(file.path, 200)}</td>
+      <td />
+      <td class={file.held.length === 0 ? 'nothing' : ''}>
+        {file.held.length === 0 && 'free'}
+        {file.held.slice(0, MAX_NAMED_TASKS).map((holder) => (
+          <div key={holder.owner}>
+            {holder.task ? <TaskTag id={holder.task} tasks={tasks} agent={holder.agent} /> : plain(holder.agent ?? holder.owner, 40)} <span class="dim">{plain(holder.memo, 80)}</span>
+          </div>
+        ))}
+        {file.held.length > MAX_NAMED_TASKS && <span class="dim">and {file.held.length - MAX_NAMED_TASKS} more</span>}
+      </td>
+      <td>
+        {file.held.slice(0, MAX_NAMED_TASKS).map((holder) => (
+          <div key={holder.owner} class="until">{heldUntil(holder, holder.task ? tasks.get(holder.task) : undefined)}</div>
+        ))}
+      </td>
+      <td>{file.wanted.length > 0 && <TaskTags ids={file.wanted} tasks={tasks} />}</td>
+      <td class="right">
+        <Heat hot={file.hot} />
+      </td>
+    </tr>
   );
 }
 
@@ -164,92 +203,157 @@ export function isOpen(folder: FolderCell, toggled: string, query: string): bool
   return query !== '' || folder.own.some((file) => file.clash.length > 0);
 }
 
-export function Files() {
-  useTopics('files');
-  const views = topic('files').all();
-  const query = queryParam('q').toLowerCase();
+function Legend() {
+  return (
+    <ul class="legend">
+      <li>
+        <span class="swatch coverage-held" aria-hidden="true" /> held by a task
+      </li>
+      <li>
+        <span class="swatch coverage-free" aria-hidden="true" /> free
+      </li>
+      {[1, 2, 4, 8].map((count, index) => (
+        <li key={count} class="heat">
+          <HeatBars level={index + 1} /> {['1', '2 or 3', '4 to 7', '8 or more changes landed today'][index]}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** The rows of the open folders. A large tree is drawn in steps. */
+function Tree({ folders, tasks, query }: { folders: FolderCell[]; tasks: TasksById; query: string }) {
+  const [maxRows, setMaxRows] = useState(ROW_STEP);
   const toggled = queryParam('open');
-  if (views.length === 0) {
-    return (
-      <Panel title="Files">
-        <Empty known={topic('files').known.value}>No projects yet. Add one with regatta init.</Empty>
-      </Panel>
-    );
-  }
   const toggle = (folder: FolderCell) => {
     const name = folder.path || '.';
     const others = toggled.split(',').filter((entry) => entry && entry !== name && entry !== `-${name}`);
     setQueryParam('open', [...others, isOpen(folder, toggled, query) ? `-${name}` : name].join(','));
   };
+  let rowCount = 0;
+  let hidden = 0;
   return (
     <>
-      {views.map((view) => {
-        const folders = matchingFolders(view.folders, query);
-        const top = Math.max(1, ...view.folders.map((folder) => folder.spots));
-        return (
-          <Panel
-            key={view.project}
-            title={`Files of ${view.project}`}
-            aside={
-              <span class="filters">
-                <span class="aside">{view.text}</span>
-                <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
-                <code class="aside">regatta claim list</code>
-                <ul class="legend">
-                  <li>
-                    <i class="key-held held-0" aria-hidden="true" /> held
-                  </li>
-                  <li>
-                    <i class="key-held waits" aria-hidden="true" /> waited for
-                  </li>
-                  <li>
-                    <b class="bad">✕</b> conflict
-                  </li>
-                  <li>
-                    <i class="heat heat-3" aria-hidden="true" /> changes landed today
-                  </li>
-                </ul>
-              </span>
+      <div class="scroll">
+        <table class="list files">
+          <thead>
+            <tr>
+              <th>Folder or file</th>
+              <th>Held</th>
+              <th>Held by</th>
+              <th>Until</th>
+              <th>Waiting</th>
+              <th class="right">Landed today</th>
+            </tr>
+          </thead>
+          {folders.map((folder) => {
+            const open = isOpen(folder, toggled, query);
+            const room = Math.max(0, maxRows - rowCount - 1);
+            const files = open ? [...folder.own].sort((a, b) => Number(b.clash.length > 0) - Number(a.clash.length > 0) || byName(a.path, b.path)) : [];
+            if (rowCount >= maxRows) {
+              hidden += 1 + files.length;
+              return null;
             }
-          >
-            {view.radar.collisions.length > 0 && (
-              <section class="radar">
-                <h3>Expected conflicts</h3>
-                <ul class="spans">
-                  {view.radar.collisions.map((collision) => (
-                    <li key={`${collision.one}${collision.other}`} class="bad">
-                      ✕ <TaskLink id={collision.one} /> and {collision.other ? <TaskLink id={collision.other} /> : 'the trunk'} in <code>{collision.paths.map((path) => plain(path, 120)).join(' ')}</code> <Age since={collision.since_wall} />
-                    </li>
-                  ))}
-                </ul>
-              </section>
-            )}
-            {folders.length === 0 ? (
-              <p class="empty">{query ? 'No matching file is held, wanted or changed today.' : 'No file is held, wanted or changed today.'}</p>
-            ) : (
-              <div class="scroll">
-                <table class="list files">
-                  <thead>
-                    <tr>
-                      <th>Folder</th>
-                      <th>Held by, until</th>
-                      <th>Conflict</th>
-                      <th class="right">Changes today</th>
-                    </tr>
-                  </thead>
-                  {folders.slice(0, MAX_FOLDERS).map((folder) => (
-                    <FolderRows key={folder.path} folder={folder} scale={top} open={isOpen(folder, toggled, query)} toggle={() => toggle(folder)} />
-                  ))}
-                </table>
-                {folders.length > MAX_FOLDERS && <p class="empty">and {folders.length - MAX_FOLDERS} more folders. Use the filter to narrow them down.</p>}
-              </div>
-            )}
-            <p class="aside">
-              Conflicts predicted: {view.radar.warned}. Came true: {view.radar.proved}. Did not happen: {view.radar.lapsed}.
-            </p>
-          </Panel>
-        );
-      })}
+            rowCount += 1 + Math.min(room, files.length);
+            hidden += Math.max(0, files.length - room);
+            return (
+              <tbody key={folder.path}>
+                <FolderRow folder={folder} tasks={tasks} open={open} toggle={() => toggle(folder)} />
+                {files.slice(0, room).map((file) => (
+                  <FileRow key={file.path} file={file} depth={folder.depth} tasks={tasks} />
+                ))}
+              </tbody>
+            );
+          })}
+        </table>
+      </div>
+      {hidden > 0 && (
+        <p class="row">
+          <button type="button" class="do" onClick={() => setMaxRows(maxRows + ROW_STEP)}>
+            Show {Math.min(hidden, ROW_STEP)} more rows
+          </button>
+          <span class="aside">{hidden} rows are not shown. The filter narrows them down.</span>
+        </p>
+      )}
     </>
+  );
+}
+
+/** Describes how reliable the predictions of conflicts were, or nothing before the first prediction. */
+export function forecastText({ warned, proved, lapsed }: ProjectFilesView['radar']): string {
+  if (warned === 0) return '';
+  return `Conflicts of unfinished work that were predicted: ${warned}. Of these, ${proved} came true and ${lapsed} went away.`;
+}
+
+function ProjectFiles({ view }: { view: ProjectFilesView }) {
+  const query = queryParam('q').toLowerCase();
+  const folders = matchingFolders(view.folders, query);
+  const tasks: TasksById = new Map((view.tasks ?? []).map((task) => [task.id, task]));
+  const conflicts = view.conflicts ?? [];
+  const reliability = forecastText(view.radar);
+  return (
+    <>
+      {conflicts.length > 0 && (
+        <Panel title={`${conflicts.length} conflict${conflicts.length === 1 ? '' : 's'} in ${view.project}`} aside={<span class="aside">tasks that need the same files, and nothing decides which goes first</span>}>
+          <ul class="conflicts">
+            {conflicts.map((conflict) => (
+              <Conflict key={conflict.tasks.join() + conflict.paths.join()} conflict={conflict} tasks={tasks} />
+            ))}
+          </ul>
+          {reliability && <p class="aside">{reliability}</p>}
+        </Panel>
+      )}
+      <Panel
+        class="files-panel"
+        title={`Files of ${view.project}`}
+        aside={
+          <>
+            <span class="aside">{view.text}</span>
+            <input id="filter" class="files-filter" type="search" aria-label="Filter files, tasks and agents" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
+            <ShellLine line="regatta claim list" />
+          </>
+        }
+      >
+        {folders.length === 0 && query && <p class="empty">No file that is held, waited for or changed today matches “{plain(query, 60)}”.</p>}
+        {folders.length === 0 && !query && (
+          <EmptyState title="No file is in use" text="This page shows which task holds which files, who waits for them, and what changed today, so that two agents do not change the same file at once.">
+            <a class="do first" href="/tasks">
+              Go to the tasks
+            </a>
+          </EmptyState>
+        )}
+        {folders.length > 0 && (
+          <>
+            <Legend />
+            <Tree folders={folders} tasks={tasks} query={query} />
+          </>
+        )}
+      </Panel>
+    </>
+  );
+}
+
+export function Files() {
+  useTopics('files');
+  const views = topic('files').all();
+  if (views.length > 0) {
+    return (
+      <>
+        {views.map((view) => (
+          <ProjectFiles key={view.project} view={view} />
+        ))}
+      </>
+    );
+  }
+  return (
+    <Panel title="Files">
+      {topic('files').known.value ? (
+        <EmptyState title="No projects yet" text="This page shows which task holds which files of a project, until when, and who waits for them.">
+          <ShellLine line="regatta init" />
+        </EmptyState>
+      ) : (
+        <p class="empty">loading…</p>
+      )}
+    </Panel>
   );
 }

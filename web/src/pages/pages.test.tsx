@@ -318,10 +318,10 @@ describe('a team', () => {
     topic('teams').keys.value = ['team/harbour'];
     const box = document.createElement('div');
     render(<Team />, box);
-    const cells = [...box.querySelectorAll('tbody tr')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
-    expect(cells[0]?.slice(3, 6)).toEqual(['✓ alive small ! differs from wanted', '✕ hung', '']);
-    expect(cells[1]?.slice(3, 6)).toEqual(['✕ did not start', '▶ starting', 'did not start: no key']);
-    expect(box.querySelector('b.bad')).not.toBeNull();
+    const cells = [...box.querySelectorAll('tr[data-row]')].map((row) => [...row.children].map((element) => element.textContent?.trim()));
+    expect(cells.map((row) => row.slice(2, 5))).toEqual([['small ! differs from wanted', '✓ alive', '✕ hung'], ['', '✕ did not start', '▶ starting']]);
+    expect([...box.querySelectorAll('.failure p')].map((element) => element.textContent)).toEqual(['amy: hung', 'bob: did not start: no key']);
+    expect(box.querySelector('.differs')).not.toBeNull();
     expect(box.querySelector('a[href="/agents/harbour/amy"]')).not.toBeNull();
     render(null, box);
     topic('teams').keys.value = [];
@@ -393,21 +393,66 @@ describe('dialogs', () => {
 });
 
 describe('setup', () => {
-  it('shows rules as text, and an error where a part fails', async () => {
-    vi.stubGlobal('fetch', async (url: string) => {
-      if (url.endsWith('policy.list')) return new Response(JSON.stringify({ data: [{ id: 'R1', scope: { agent: 'codex-1' }, effect: 'allow', tool: 'execute', command: 'npm install *' }] }));
-      if (url.endsWith('doctor')) return new Response(JSON.stringify({ data: { checks: [], providers: [{ preset: 'codex', provider: 'codex', program: null, version: null, signed_in: '', fix: 'npm i -g codex' }] } }));
-      if (url.endsWith('bridge.list')) return new Response(JSON.stringify({ code: 'x', message: 'bridges failed', hint: '' }), { status: 500 });
-      return new Response(JSON.stringify({ data: [] }));
+  function stubAnswers(requests: [string, unknown][] = []): void {
+    const answers: Record<string, unknown> = {
+      'policy.list': [{ id: 'R1', scope: { agent: 'codex-1' }, effect: 'allow', tool: 'execute', command: 'npm install *' }],
+      doctor: {
+        checks: [
+          { id: 'git', level: 'ok', text: '2.47' },
+          { id: 'agents', level: 'warn', text: 'no agent', fix: 'regatta provider' },
+        ],
+        providers: [
+          { preset: 'codex', provider: 'codex', program: '/bin/codex', version: '1.0', signed_in: 'yes', fix: null, add: { name: 'codex-1', runtime: 'acp', command: ['codex-acp'], provider: 'codex', profile: { preset: 'codex' } } },
+          { preset: 'goose', provider: 'goose', program: null, version: null, signed_in: '', fix: 'npm install -g goose' },
+        ],
+      },
+      'agent.list': [{ name: 'codex-1', at: 'idle', word: 'idle', runtime: { runtime: 'acp', argv: ['codex-acp'] }, profile: { preset: 'codex' }, capacity: { current: 0, max: 1, available: 1 }, max_tasks: 1, role: 'worker' }],
+    };
+    vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
+      const verb = url.split('/').pop() ?? '';
+      requests.push([verb, JSON.parse(String(init.body))]);
+      if (verb === 'bridge.list') return new Response(JSON.stringify({ code: 'x', message: 'bridges failed', hint: '' }), { status: 500 });
+      return new Response(JSON.stringify({ data: answers[verb] ?? [] }));
     });
-    visit('/setup');
+  }
+
+  async function showSection(address: string, expected: string): Promise<HTMLElement> {
+    visit(address);
     const box = document.createElement('div');
     render(<Setup />, box);
-    await until(() => box.textContent?.includes('R1') ?? false);
+    await until(() => box.textContent?.includes(expected) ?? false);
+    return box;
+  }
+
+  it('shows rules as text, and an error where a part fails', async () => {
+    stubAnswers();
+    const box = await showSection('/setup?section=permissions', 'R1');
     const rule = [...box.querySelectorAll('tr')].find((row) => row.textContent?.startsWith('R1'));
-    expect([...(rule?.children ?? [])].map((element) => element.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
-    await until(() => box.textContent?.includes('No known program is installed') ?? false);
-    expect(box.querySelector('.error')?.textContent).toBe('bridges failed');
+    expect([...(rule?.children ?? [])].slice(0, 4).map((element) => element.textContent)).toEqual(['R1', '✓ allow', 'agent codex-1', 'tool execute · command npm install *']);
     render(null, box);
+    const bridges = await showSection('/setup?section=bridges', 'bridges failed');
+    expect(bridges.querySelector('.error')?.textContent).toBe('bridges failed');
+    render(null, bridges);
+  });
+
+  it('counts warnings and shows their fixes first', async () => {
+    stubAnswers();
+    const box = await showSection('/setup', '1 warning in 2 checks');
+    expect([...box.querySelectorAll('.checklist b')].map((element) => element.textContent)).toEqual(['agents', 'git']);
+    expect(box.querySelector('.checklist .shell code')?.textContent).toBe('regatta provider');
+    render(null, box);
+  });
+
+  it('adds an agent with the request that the daemon prepared, under the first free name', async () => {
+    const requests: [string, unknown][] = [];
+    stubAnswers(requests);
+    const box = await showSection('/setup?section=agents', 'regatta agent add codex-2 --preset codex');
+    const form = box.querySelector('form');
+    document.body.append(box);
+    form?.requestSubmit();
+    await until(() => requests.some(([verb]) => verb === 'agent.add'));
+    expect(requests.find(([verb]) => verb === 'agent.add')?.[1]).toEqual({ name: 'codex-2', runtime: 'acp', command: ['codex-acp'], provider: 'codex', max_tasks: 1, profile: { preset: 'codex' } });
+    render(null, box);
+    box.remove();
   });
 });

@@ -1,229 +1,192 @@
-// The setup: health checks, providers, bridges, projects, policy, rules and tokens.
+// The setup: health, agents and their programs, budgets, limits, permissions, tokens, bridges and projects. What a verb
+// can change has a form; for the rest the page shows the lines to write.
 
-import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { EmptyState, ShellLine } from '../components';
 import { plain } from '../format';
-import { eventSummary } from './events';
 import { topic } from '../live/client';
-import { call } from '../session';
-import { queryParam, setQueryParam } from '../route';
-import { Empty, Panel, Table, useTopics } from '../ui';
-import type { BridgeView, DoctorCheck, DoctorView, RuleEffect, Verbs } from '../api';
+import { queryParam } from '../route';
+import { Panel, Table, useTopics } from '../ui';
+import { BridgesSection, PermissionsSection, TokensSection, bridgeState, ruleText } from './setup-access';
+import { AgentsSection, ProgramsSection } from './setup-agents';
+import { type Fetched, useCall } from './setup-call';
+import { BudgetsSection, LimitsSection } from './setup-limits';
+import type { DoctorCheck, DoctorView, ProjectView, RuleView } from '../api';
+import './setup.css';
 
-/** Calls a verb once and returns its result or its error text. */
-function useCall<Verb extends keyof Verbs>(verb: Verb): { data: Verbs[Verb]['answer'] | null; problem: string } {
-  const data = useSignal<Verbs[Verb]['answer'] | null>(null);
-  const problem = useSignal('');
-  useEffect(() => {
-    call(verb, {}).then(
-      (result) => (data.value = result),
-      (error: Error) => (problem.value = error.message),
-    );
-  }, [verb]);
-  return { data: data.value, problem: problem.value };
+const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad: ['✕', 'bad', 'problem'] } as const;
+const LEVEL_ORDER: DoctorCheck['level'][] = ['bad', 'warn', 'ok'];
+
+/** Returns the number of problems and warnings as a text. */
+export function healthText(checks: DoctorCheck[]): string {
+  const count = (level: DoctorCheck['level'], noun: string) => {
+    const found = checks.filter((check) => check.level === level).length;
+    return found > 0 ? `${found} ${noun}${found === 1 ? '' : 's'}` : '';
+  };
+  return [count('bad', 'problem'), count('warn', 'warning')].filter(Boolean).join(', ') || 'no problems';
 }
 
-const EFFECTS: Record<RuleEffect, [string, string]> = { allow: ['✓', 'good'], deny: ['✕', 'bad'], ask: ['!', 'late'] };
-const LEVELS = { ok: ['✓', 'good', 'ok'], warn: ['!', 'late', 'warning'], bad: ['✕', 'bad', 'problem'] } as const;
+/** A fix: a command with a copy button, or a sentence. */
+function Fix({ text }: { text: string }) {
+  return /^(regatta|npm|pipx|git|apt|sudo|cargo) \S+[^;:]*$/.test(text) ? <ShellLine line={text} /> : <code>{plain(text, 300)}</code>;
+}
 
 /** The results of `regatta doctor` on the daemon's machine, worst first. */
-function DoctorPanel({ answer }: { answer: { data: DoctorView | null; problem: string } }) {
-  const rank = (level: DoctorCheck['level']) => ['bad', 'warn', 'ok'].indexOf(level);
-  const checks = [...(answer.data?.checks ?? [])].sort((a, b) => rank(a.level) - rank(b.level));
-  const problemCount = checks.filter((check) => check.level === 'bad').length;
+function HealthSection({ doctor }: { doctor: Fetched<DoctorView> }) {
+  const checks = [...(doctor.data?.checks ?? [])].sort((a, b) => LEVEL_ORDER.indexOf(a.level) - LEVEL_ORDER.indexOf(b.level));
   return (
     <Panel
-      title="Doctor"
+      title="Health"
       aside={
-        <span class="aside">
-          {answer.data && (problemCount === 0 ? 'no problems' : `${problemCount} problem${problemCount === 1 ? '' : 's'}`)} <code>regatta doctor</code>
-        </span>
+        <>
+          <span class="aside">{doctor.data && `${healthText(checks)} in ${checks.length} checks`}</span>
+          <button type="button" class="do" onClick={doctor.reload}>
+            Check again
+          </button>
+          <ShellLine line="regatta doctor" />
+        </>
       }
     >
-      {answer.problem && <p class="error">{answer.problem}</p>}
-      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
-      {checks.length > 0 && (
-        <Table heads={['State', 'Check', 'Result', 'Fix']}>
-          {checks.map((check, index) => (
-            <tr key={`${check.id}${index}`} data-row tabIndex={0}>
-              <td class={LEVELS[check.level][1]}>
-                {LEVELS[check.level][0]} {LEVELS[check.level][2]}
-              </td>
-              <td>{check.id}</td>
-              <td>{plain(check.text, 300)}</td>
-              <td class="mono">{plain(check.fix ?? '', 300)}</td>
-            </tr>
-          ))}
-        </Table>
-      )}
+      {doctor.problem && <p class="error">{doctor.problem}</p>}
+      {!doctor.data && !doctor.problem && <p class="empty">loading…</p>}
+      <ul class="checklist">
+        {checks.map((check, index) => (
+          <li key={`${check.id}${index}`} data-row tabIndex={0}>
+            <span class={LEVELS[check.level][1]}>
+              {LEVELS[check.level][0]} {LEVELS[check.level][2]}
+            </span>
+            <b>{plain(check.id, 80)}</b>
+            <span>
+              {plain(check.text, 300)}
+              {check.fix && (
+                <span class="fix">
+                  <Fix text={check.fix} />
+                </span>
+              )}
+            </span>
+          </li>
+        ))}
+      </ul>
     </Panel>
   );
 }
 
-/** The installed agent programs. The others are in a closed section. */
-function ProviderPanel({ answer }: { answer: { data: DoctorView | null; problem: string } }) {
-  const all = answer.data?.providers ?? [];
-  const installed = all.filter((provider) => provider.program !== null);
-  const missing = all.filter((provider) => provider.program === null);
+function projectSettings(project: ProjectView): string {
+  const commands = project.validation.map((command) => JSON.stringify(command)).join(', ');
+  return `[project]\nname = ${JSON.stringify(project.name)}\ntrunk = ${JSON.stringify(project.trunk)}\n\n[validation]\ncommands = [${commands}]\n\n[landing]\nreview = "human"`;
+}
+
+function ProjectsSection({ projects, rules }: { projects: Fetched<ProjectView[]>; rules: Fetched<RuleView[]> }) {
+  const first = projects.data?.[0];
   return (
-    <Panel
-      title="Providers"
-      aside={
-        <span class="aside">
-          {answer.data && `${installed.length} of ${all.length} known programs are on this machine`} <code>regatta provider</code>
-        </span>
-      }
-    >
-      {!answer.data && !answer.problem && <p class="empty">loading…</p>}
-      {answer.data && installed.length === 0 && <p class="empty">No known program is installed. Install one from the list below, or try Regatta without one: regatta run … --agents scripted</p>}
-      {installed.length > 0 && (
-        <Table heads={['Preset', 'Provider', 'Version', 'Signed in', 'Next step']}>
-          {installed.map((provider) => (
-            <tr key={provider.preset} data-row tabIndex={0}>
-              <td>{provider.preset}</td>
-              <td>{provider.provider}</td>
-              <td>{plain(provider.version ?? 'installed', 60)}</td>
-              <td>{provider.signed_in}</td>
-              <td class="mono">{plain(provider.fix ?? `regatta agent add ${provider.preset} --preset ${provider.preset}`, 200)}</td>
-            </tr>
-          ))}
-        </Table>
-      )}
-      {missing.length > 0 && (
-        <details open={queryParam('more') === 'providers'} onToggle={(event) => setQueryParam('more', event.currentTarget.open ? 'providers' : null)}>
-          <summary>{missing.length} more known programs, not installed</summary>
-          <Table heads={['Preset', 'Provider', 'How to install it']}>
-            {missing.map((provider) => (
-              <tr key={provider.preset} data-row tabIndex={0}>
-                <td>{provider.preset}</td>
-                <td>{provider.provider}</td>
-                <td class="mono">{plain(provider.fix ?? '', 200)}</td>
+    <>
+      <Panel title="Projects" aside={<ShellLine line="regatta project list" />}>
+        {projects.problem && <p class="error">{projects.problem}</p>}
+        {projects.data?.length === 0 && (
+          <EmptyState title="No projects yet" text="A project is a git repository whose work Regatta schedules, tests and lands.">
+            <ShellLine line="cd REPOSITORY && regatta init" />
+          </EmptyState>
+        )}
+        {projects.data && projects.data.length > 0 && (
+          <Table heads={['Name', 'Trunk', 'Path', 'Checks', '>Open tasks']}>
+            {projects.data.map((project) => (
+              <tr key={project.name} data-row tabIndex={0}>
+                <td class="name">{project.name}</td>
+                <td class="mono">{plain(project.trunk, 80)}</td>
+                <td class="mono">{plain(project.path, 200)}</td>
+                <td class="mono">{project.validation.map((command) => plain(command, 120)).join(' && ') || <span class="late">! none</span>}</td>
+                <td class="right">{project.open_tasks}</td>
               </tr>
             ))}
           </Table>
-        </details>
+        )}
+      </Panel>
+      {first && (
+        <Panel title="Settings of a project" aside={<ShellLine line="regatta config show --origin" />}>
+          <p class="intro">
+            Settings of a project are in <code>regatta.toml</code> in its repository, so that they are reviewed like code. The daemon reads a change within a second. For example:
+          </p>
+          <pre class="snippet" tabIndex={0}>
+            {plain(projectSettings(first), 1_000)}
+          </pre>
+        </Panel>
       )}
-    </Panel>
+      <Panel title="Standing rules" aside={<ShellLine line="regatta rule list" />}>
+        <p class="intro">
+          A rule is told to agents or checked on every change. Rules are <code>[[rule]]</code> tables in <code>regatta.toml</code>.
+        </p>
+        {rules.problem && <p class="error">{rules.problem}</p>}
+        {rules.data?.length === 0 && <p class="empty">No project has a standing rule.</p>}
+        {rules.data && rules.data.length > 0 && (
+          <Table heads={['Project', 'Rule', 'Action', 'Text', 'Files']}>
+            {rules.data.map((rule) => (
+              <tr key={`${rule.project}${rule.name}`} data-row tabIndex={0}>
+                <td>{rule.project}</td>
+                <td>{plain(rule.name ?? '', 80)}</td>
+                <td>{ruleText(rule.action)}</td>
+                <td class="subject">{plain(rule.says ?? '', 300)}</td>
+                <td class="mono">{ruleText(rule.files)}</td>
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Panel>
+    </>
   );
 }
 
-function bridgeColour(bridge: BridgeView): string {
-  if (bridge.off || bridge.trouble) return 'bad';
-  return bridge.paused ? 'late' : 'good';
-}
-
-function bridgeState(bridge: BridgeView): string {
-  if (bridge.off) return '✕ off';
-  if (bridge.paused) return '‖ paused';
-  if (bridge.trouble) return '✕ failing';
-  return bridge.connected ? '✓ connected' : '✓ ready';
-}
-
-/** The bridges of agents to outside services, and their health. */
-function BridgePanel({ answer }: { answer: { data: BridgeView[] | null; problem: string } }) {
-  return (
-    <Panel title="Bridges" aside={<code class="aside">regatta bridge list</code>}>
-      {answer.problem && <p class="error">{answer.problem}</p>}
-      {answer.data?.length === 0 && <p class="empty">No bridges yet. To see what each service needs, run: regatta bridge</p>}
-      {answer.data && answer.data.length > 0 && (
-        <Table heads={['Bridge', 'Known as', 'State', 'Receives at', '>Accepted', '>Refused', '>Sent', 'Problems']}>
-          {answer.data.map((bridge) => (
-            <tr key={bridge.name} data-row tabIndex={0}>
-              <td>{bridge.name}</td>
-              <td>{plain(bridge.known_as ?? '', 60)}</td>
-              <td class={bridgeColour(bridge)}>{bridgeState(bridge)}</td>
-              <td class="mono">{plain(bridge.route ?? '', 120)}</td>
-              <td class="right">{bridge.taken}</td>
-              <td class="right">{bridge.refused}</td>
-              <td class="right">{bridge.sent}</td>
-              <td class="dim">
-                {[bridge.off, bridge.trouble, bridge.warning].filter(Boolean).map((text) => plain(text ?? '', 200)).join(' · ')} {bridge.waiting > 0 && `${bridge.waiting} posts waiting`} {bridge.dead > 0 && `${bridge.dead} posts failed`}
-              </td>
-            </tr>
-          ))}
-        </Table>
-      )}
-    </Panel>
-  );
-}
-
-/** Formats part of a rule as names and values: `agent codex-1`, `command npm install *`. */
-const ruleText = (value: unknown) => plain(eventSummary(value), 200);
+const SECTIONS = ['health', 'agents', 'programs', 'budgets', 'limits', 'permissions', 'tokens', 'bridges', 'projects'] as const;
+type Section = (typeof SECTIONS)[number];
+const TITLES: Record<Section, string> = { health: 'Health', agents: 'Agents', programs: 'Programs', budgets: 'Budgets', limits: 'Limits', permissions: 'Permissions', tokens: 'Access tokens', bridges: 'Bridges', projects: 'Projects' };
 
 export function Setup() {
   useTopics('head');
   void topic('head').changed.value;
-  const head = topic('head').get('head');
-  const policy = useCall('policy.list');
-  const rules = useCall('rule.list');
-  const tokens = useCall('token.list');
+  const version = topic('head').get('head')?.version ?? '';
+  const section = SECTIONS.find((name) => name === queryParam('section')) ?? 'health';
   const doctor = useCall('doctor');
+  const agents = useCall('agent.list');
+  const budgets = useCall('budget.list');
+  const limits = useCall('limits.show');
+  const policy = useCall('policy.list');
+  const tokens = useCall('token.list');
   const bridges = useCall('bridge.list');
+  const projects = useCall('project.list');
+  const rules = useCall('rule.list');
+  const checks = doctor.data?.checks ?? [];
+  const count = (data: unknown[] | undefined | null) => (data ? String(data.length) : '');
+  const brokenBridges = bridges.data?.filter((bridge) => bridgeState(bridge).colour === 'bad').length ?? 0;
+  const asides: Record<Section, [text: string, colour?: string]> = {
+    health: [doctor.data ? healthText(checks).replace('no problems', '✓') : '', checks.some((check) => check.level === 'bad') ? 'bad' : checks.some((check) => check.level === 'warn') ? 'late' : 'good'],
+    agents: [count(agents.data)],
+    programs: [doctor.data ? `${doctor.data.providers.filter((program) => program.program !== null).length} installed` : ''],
+    budgets: [count(budgets.data?.budgets)],
+    limits: [''],
+    permissions: [count(policy.data)],
+    tokens: [count(tokens.data)],
+    bridges: brokenBridges > 0 ? [`${brokenBridges} failing`, 'bad'] : [count(bridges.data)],
+    projects: [count(projects.data)],
+  };
   return (
-    <>
-      <DoctorPanel answer={doctor} />
-      <ProviderPanel answer={doctor} />
-      <BridgePanel answer={bridges} />
-      <Panel title="Projects" aside={<code class="aside">regatta project list</code>}>
-        {head?.projects.length ? (
-          <Table heads={['Name', 'Trunk', 'Path']}>
-            {head.projects.map((project) => (
-              <tr key={project.name}>
-                <td>{project.name}</td>
-                <td>{project.trunk}</td>
-                <td class="mono">{plain(project.path, 200)}</td>
-              </tr>
-            ))}
-          </Table>
-        ) : (
-          <Empty known={head !== undefined}>No projects yet. Add one with regatta init.</Empty>
-        )}
-      </Panel>
-      <Panel title="Policy: what agents may do without asking" aside={<code class="aside">regatta policy list</code>}>
-        {policy.problem && <p class="error">{policy.problem}</p>}
-        {policy.data?.length === 0 && <p class="empty">No rules yet. “Always allow” in the inbox creates one.</p>}
-        {policy.data && policy.data.length > 0 && (
-          <Table heads={['Rule', 'Effect', 'For', 'Condition']}>
-            {policy.data.map((rule) => (
-              <tr key={rule.id} data-row tabIndex={0}>
-                <td>{rule.id}</td>
-                <td class={EFFECTS[rule.effect]?.[1]}>
-                  {EFFECTS[rule.effect]?.[0]} {rule.effect}
-                </td>
-                <td>{ruleText(rule.scope)}</td>
-                <td class="mono">{ruleText({ ...rule, id: '', scope: '', effect: '' })}</td>
-              </tr>
-            ))}
-          </Table>
-        )}
-      </Panel>
-      <Panel title="Standing rules" aside={<code class="aside">regatta rule list</code>}>
-        {rules.problem && <p class="error">{rules.problem}</p>}
-        {rules.data?.length === 0 && <p class="empty">No project has a standing rule.</p>}
-        <ul class="spans">
-          {rules.data?.map((rule) => (
-            <li key={`${rule.project}${rule.name}`}>
-              <b>{rule.project}</b> {plain(rule.name ?? '', 80)} <b>{ruleText(rule.action)}</b> {plain(rule.says ?? '', 300)} {(rule.files?.length ?? 0) > 0 && <code>{ruleText(rule.files)}</code>}
-            </li>
-          ))}
-        </ul>
-      </Panel>
-      <Panel title="Tokens" aside={<code class="aside">regatta token list</code>}>
-        {tokens.problem && <p class="empty">{tokens.problem}</p>}
-        {tokens.data?.length === 0 && <p class="empty">No tokens. Only the owner of this machine has access.</p>}
-        <ul class="spans">
-          {tokens.data?.map((token) => (
-            <li key={token.name}>
-              <b>{plain(token.name, 80)}</b> {token.scope} {token.expired ? 'expired' : ''}
-            </li>
-          ))}
-        </ul>
-      </Panel>
-      <Panel title="This machine">
-        <p>
-          Regatta {head?.version ?? ''} · show all settings with their origin: <code>regatta config show --origin</code>
-        </p>
-      </Panel>
-    </>
+    <div class="setup">
+      <nav class="setup-nav" aria-label="Sections of the setup">
+        {SECTIONS.map((name) => (
+          <a key={name} href={name === 'health' ? '/setup' : `/setup?section=${name}`} aria-current={name === section ? 'page' : undefined}>
+            {TITLES[name]} <small class={asides[name][1] ?? ''}>{asides[name][0]}</small>
+          </a>
+        ))}
+        <small class="aside">Regatta {version}</small>
+      </nav>
+      <div>
+        {section === 'health' && <HealthSection doctor={doctor} />}
+        {section === 'agents' && <AgentsSection agents={agents} doctor={doctor} />}
+        {section === 'programs' && <ProgramsSection doctor={doctor} />}
+        {section === 'budgets' && <BudgetsSection budgets={budgets} />}
+        {section === 'limits' && <LimitsSection limits={limits} />}
+        {section === 'permissions' && <PermissionsSection policy={policy} />}
+        {section === 'tokens' && <TokensSection tokens={tokens} />}
+        {section === 'bridges' && <BridgesSection bridges={bridges} />}
+        {section === 'projects' && <ProjectsSection projects={projects} rules={rules} />}
+      </div>
+    </div>
   );
 }

@@ -4,7 +4,7 @@ import { edgePath, topicName } from './graph';
 import { labelWidthFor } from './lanes';
 import { axis, barPosition, ticks, windowFor } from './time-axis';
 import { stackedPaths } from './agent-grid';
-import { areaPath, chartEnd, stepPath } from './spend-chart';
+import { type Plot, areaPath, chartEnd, moneyTickText, moneyTicks, stepPath, timeTicks } from './spend-scale';
 
 describe('bars', () => {
   it('without an end extend to now, and are cut at the window', () => {
@@ -73,19 +73,30 @@ describe('bars', () => {
 });
 
 describe('spend', () => {
+  const plot: Plot = { left: 0, right: 800, top: 8, bottom: 46, from: 0, to: 60_000, max: 10 };
+
   it('is drawn as steps', () => {
-    expect(stepPath([], 100, 10, 50).known).toBe('');
-    expect(areaPath([], [], [], 100, 10, 50)).toBe('');
+    expect(stepPath([], 60_000, plot)).toBe('');
+    expect(areaPath([], [], [], 60_000, plot)).toBe('');
     // Forward along the upper line, back along the lower line.
-    expect(areaPath([0, 0, 30_000], [0, 0, 5], [0, 5, 10], 60_000, 10, 50)).toBe('M0.0 46.0H0.0V46.0H0.0V27.0H400.0V8.0H800.0V27.0H400.0V46.0H0.0V46.0H0.0Z');
-    expect(stepPath([[0, 0], [30_000, 10]], 60_000, 10, 50)).toEqual({ known: 'M0 46.0H0.0V46.0H400.0V8.0H800.0', ahead: '' });
-    expect(stepPath([[0, 0], [30_000, 10]], 60_000, 20, 50, 120_000)).toEqual({ known: 'M0 46.0H0.0V46.0H200.0V27.0H400.0', ahead: 'M400.0 27.0' });
+    expect(areaPath([0, 0, 30_000], [0, 0, 5], [0, 5, 10], 60_000, plot)).toBe('M0.0 46.0H0.0V46.0H0.0V27.0H400.0V8.0H800.0V27.0H400.0V46.0H0.0V46.0H0.0Z');
+    expect(stepPath([[0, 0], [30_000, 10]], 60_000, plot)).toBe('M0.0 46.0H0.0V46.0H400.0V8.0H800.0');
+    expect(stepPath([[0, 0], [30_000, 10]], 60_000, { ...plot, to: 120_000, max: 20 })).toBe('M0.0 46.0H0.0V46.0H200.0V27.0H400.0');
   });
 
   it('ends where the cap is reached, with the forecast on at most half of the chart', () => {
+    const hour = 3_600_000;
     const spending = (wall: number) => ({ line: [[0, 1]], forecast: { when: 'at', wall } }) as unknown as TodaySpendView;
-    expect([chartEnd(spending(90_000), 60_000), chartEnd(spending(900_000), 60_000)]).toEqual([90_000, 120_000]);
-    expect(chartEnd({ line: [[0, 1]] } as unknown as TodaySpendView, 60_000)).toBe(60_000);
+    expect([chartEnd(spending(1.5 * hour), hour), chartEnd(spending(9 * hour), hour)]).toEqual([1.5 * hour, 2 * hour]);
+    expect(chartEnd({ line: [[0, 1]] } as unknown as TodaySpendView, hour)).toBe(hour);
+  });
+
+  it('has axes with round figures', () => {
+    expect(moneyTicks(7_800_000)).toEqual([0, 2_000_000, 4_000_000, 6_000_000, 8_000_000]);
+    expect(moneyTicks(0)).toEqual([0]);
+    expect([moneyTickText(2_000_000, 2_000_000), moneyTickText(250_000, 250_000), moneyTickText(5_000, 5_000), moneyTickText(7_500_000, 2_500_000)]).toEqual(['$2', '$0.25', '$0.0050', '$7.5']);
+    const minute = 60_000;
+    expect(timeTicks(1 * minute, 26 * minute, 6).map((wall) => wall / minute)).toEqual([5, 10, 15, 20, 25]);
   });
 });
 

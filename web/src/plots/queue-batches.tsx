@@ -1,7 +1,7 @@
 // The batches of a merge queue. Landings that are tested together share one cell; a failed batch is set apart.
 
 import { plain } from '../format';
-import { TaskLink } from '../ui';
+import { Mark, TaskLink } from '../ui';
 import type { BatchView, LandingView, QueuePage } from '../api';
 import { TrunkCell } from './queue';
 
@@ -34,9 +34,9 @@ function BatchMember({ landing }: { landing: LandingView }) {
 }
 
 /** Returns the base on which a batch is tested, as text. */
-function baseText(batch: BatchView): string {
+export function baseText(batch: BatchView, trunk: string): string {
   if (batch.on) return `on top of ${batch.on}`;
-  return ['testing', 'moving', 'passed'].includes(batch.ride) ? 'on the trunk' : '';
+  return ['testing', 'moving', 'passed'].includes(batch.ride) ? `on ${trunk}` : '';
 }
 
 /** Returns why a batch failed, or why its only landing waits. */
@@ -49,15 +49,16 @@ function reasonText(batch: BatchView, members: LandingView[]): string {
   return members.length === 1 && !isRunning ? (members[0]?.detail ?? '') : '';
 }
 
-function BatchCell({ batch, members }: { batch: BatchView; members: LandingView[] }) {
+function BatchCell({ batch, members, trunk }: { batch: BatchView; members: LandingView[]; trunk: string }) {
   const isBusy = BUSY_RIDES.includes(batch.ride);
   const isBad = batch.failed !== undefined || batch.at === 'needs';
-  const base = baseText(batch);
+  const base = baseText(batch, trunk);
   const why = reasonText(batch, members);
   return (
-    <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''} ride-${batch.ride}`}>
-      <div>
-        {batch.state} {members.length > 1 && <small class="many-cars">{members.length} together</small>}
+    <li class={`car ${isBad ? 'bad' : ''} ${isBusy ? 'busy' : ''} ${batch.failed ? 'parted' : ''}`}>
+      <div class="car-head">
+        <Mark at={batch.failed ? 'failed' : batch.at} word={batch.failed ? 'failed' : batch.state} />
+        {members.length > 1 && <small>{members.length} together</small>}
       </div>
       <ol class="cars-of">
         {members.slice(0, MAX_BATCH_MEMBERS).map((landing) => (
@@ -65,9 +66,9 @@ function BatchCell({ batch, members }: { batch: BatchView; members: LandingView[
         ))}
         {members.length > MAX_BATCH_MEMBERS && <li class="carriage dim">{members.length - MAX_BATCH_MEMBERS} more</li>}
       </ol>
-      {why && <small>{plain(why, 90)}</small>}
+      {why && <small class={batch.failed ? 'failure' : ''}>{plain(why, 90)}</small>}
       {base && <small class="base">{base}</small>}
-      {isBusy && <span class="pulse" aria-hidden="true" />}
+      {isBusy && !batch.failed && <span class="pulse" aria-hidden="true" />}
     </li>
   );
 }
@@ -79,7 +80,7 @@ export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: Queue
     <ol class="train" tabIndex={0} aria-label={`Merge queue of ${queue.project}`}>
       <TrunkCell queue={queue} />
       {batches.map(([batch, members]) => (
-        <BatchCell key={batch.cars[0]} batch={batch} members={members} />
+        <BatchCell key={batch.cars[0]} batch={batch} members={members} trunk={queue.trunk} />
       ))}
       {more > 0 && <li class="car">{more} more</li>}
     </ol>

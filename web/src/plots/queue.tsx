@@ -5,6 +5,7 @@ import { plain } from '../format';
 import { lazy } from '../lazy';
 import { ActionButton, Age, Empty, Panel, useTopics } from '../ui';
 import type { QueuePage } from '../api';
+import './queue-batches.css';
 
 const QueueBatches = lazy<{ queue: QueuePage }>(() => import('./queue-batches').then((module) => module.QueueBatches));
 

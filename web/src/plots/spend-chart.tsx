@@ -1,57 +1,30 @@
-// The chart of a day's cost by provider, with the cap and the forecast. The same data is available as a table.
+// The chart of a day's cost: a stacked area per provider, with axes, the cap and the forecast. The same data is available
+// as a table.
 
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { seriesClass } from '../components';
 import { clockTime, plain, usd } from '../format';
 import { queryParam, setQueryParam } from '../route';
+import { type Plot, areaPath, chartEnd, chartStart, moneyTickText, moneyTicks, stepPath, timeTicks, xAt, yAt } from './spend-scale';
 import type { TodaySpendView } from '../api';
+import './spend-chart.css';
 
-const WIDTH = 800;
-/** The colours of providers, in the chart and in the cost table. */
-const COLOURS = ['working', 'review', 'landing', 'needs', 'waiting', 'landed'];
-export const colour = (index: number) => COLOURS[index % COLOURS.length] ?? '';
 const MAX_ROWS = 200;
+const DEFAULT_WIDTH_PX = 800;
+const PX_PER_TIME_TICK = 90;
+const PX_PER_MONEY_TICK = 32;
+/** The room above the highest value, as a part of the chart. */
+const HEADROOM = 1.08;
 
-/** Returns the end of the chart: now, or the time at which the cap is reached. The forecast takes at most half the chart. */
-export function chartEnd(spending: TodaySpendView, now: number): number {
-  const first = Math.min(spending.line[0]?.[0] ?? now, now - 60_000);
-  return spending.forecast?.when === 'at' ? Math.max(now, Math.min(spending.forecast.wall, now + (now - first))) : now;
-}
-
-/** Returns the SVG path of the total cost as steps, and the start of the forecast after it. */
-export function stepPath(line: [number, number][], now: number, top: number, height: number, end = now): { known: string; ahead: string } {
-  const first = line[0];
-  if (!first) return { known: '', ahead: '' };
-  const from = Math.min(first[0], now - 60_000);
-  const x = (wall: number) => (((wall - from) / Math.max(1, end - from)) * WIDTH).toFixed(1);
-  const y = (micro: number) => (height - 4 - (micro / Math.max(1, top)) * (height - 12)).toFixed(1);
-  let known = `M0 ${y(first[1])}`;
-  for (const [wall, micro] of line) known += `H${x(wall)}V${y(micro)}`;
-  const last = line[line.length - 1]?.[1] ?? 0;
-  return { known: `${known}H${x(now)}`, ahead: end > now ? `M${x(now)} ${y(last)}` : '' };
-}
-
-/** Returns the SVG path of the area between two step lines with the same times, up to now. */
-export function areaPath(walls: number[], lower: number[], upper: number[], now: number, top: number, height: number, end = now): string {
-  const first = walls[0];
-  if (first === undefined) return '';
-  const from = Math.min(first, now - 60_000);
-  const x = (wall: number) => (((wall - from) / Math.max(1, end - from)) * WIDTH).toFixed(1);
-  const y = (micro = 0) => (height - 4 - (micro / Math.max(1, top)) * (height - 12)).toFixed(1);
-  let path = `M${x(first)} ${y(upper[0])}`;
-  walls.forEach((wall, index) => (path += `H${x(wall)}V${y(upper[index])}`));
-  path += `H${x(now)}V${y(lower[lower.length - 1])}`;
-  for (let index = walls.length - 1; index > 0; index--) path += `H${x(walls[index] ?? 0)}V${y(lower[index - 1])}`;
-  return `${path}H${x(first)}Z`;
-}
-
-function Bands({ spending, now, top, height, end }: { spending: TodaySpendView; now: number; top: number; height: number; end: number }) {
+function Bands({ spending, now, plot }: { spending: TodaySpendView; now: number; plot: Plot }) {
   const walls = spending.line.map((point) => point[0]);
   let below = walls.map(() => 0);
   return (
     <>
-      {(spending.bands ?? []).map((band, index) => {
+      {(spending.bands ?? []).map((band) => {
         const lower = below;
         below = lower.map((sum, point) => sum + (band.micro_usd[point] ?? 0));
-        return <path key={band.name} class="band" style={{ fill: `var(--${colour(index)})` }} d={areaPath(walls, lower, below, now, top, height, end)} />;
+        return <path key={band.name} class={`band ${seriesClass(band.name)}`} d={areaPath(walls, lower, below, now, plot)} />;
       })}
     </>
   );
@@ -94,11 +67,13 @@ function Legend({ spending }: { spending: TodaySpendView }) {
   return (
     <div class="spend-legend">
       <ul class="legend">
-        {(spending.bands ?? []).map((band, index) => (
+        {(spending.bands ?? []).map((band) => (
           <li key={band.name}>
-            <span class={`swatch at-${colour(index)}`} aria-hidden="true" /> {plain(band.name, 40)} {usd(band.micro_usd[band.micro_usd.length - 1])}
+            <span class={`swatch ${seriesClass(band.name)}`} aria-hidden="true" /> {plain(band.name, 40)} {usd(band.micro_usd[band.micro_usd.length - 1])}
           </li>
         ))}
+        <li class="total">— total</li>
+        {spending.forecast?.when === 'at' && <li class="total">- - forecast</li>}
       </ul>
       <button type="button" class="plain" aria-pressed={table} onClick={() => setQueryParam('spend', table ? null : 'table', true)}>
         {table ? 'Show as plot' : 'Show as table'}
@@ -107,37 +82,83 @@ function Legend({ spending }: { spending: TodaySpendView }) {
   );
 }
 
-export function SpendChart({ spending, now, yAt, text, top, height }: { spending: TodaySpendView; now: number; yAt: (micro: number) => number; text: string; top: number; height: number }) {
+function Axes({ plot, ticks }: { plot: Plot; ticks: number[] }) {
+  const step = ticks[1] ?? 1e6;
+  const times = timeTicks(plot.from, plot.to, Math.max(2, Math.floor((plot.right - plot.left) / PX_PER_TIME_TICK)));
+  return (
+    <g aria-hidden="true">
+      {ticks.map((micro) => (
+        <g key={micro}>
+          <line class="grid" x1={plot.left} x2={plot.right} y1={yAt(plot, micro)} y2={yAt(plot, micro)} />
+          <text x={plot.left - 6} y={yAt(plot, micro) + 4} text-anchor="end">
+            {moneyTickText(micro, step)}
+          </text>
+        </g>
+      ))}
+      {times.map((wall) => (
+        <text key={wall} x={xAt(plot, wall)} y={plot.bottom + 15} text-anchor="middle">
+          {clockTime(wall, false)}
+        </text>
+      ))}
+    </g>
+  );
+}
+
+/** Returns the width of the element in `box`, and follows its changes. */
+function useWidth() {
+  const box = useRef<HTMLDivElement>(null);
+  const [width, setWidth] = useState(DEFAULT_WIDTH_PX);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || typeof ResizeObserver === 'undefined') return undefined;
+    const observer = new ResizeObserver(([entry]) => entry && setWidth(Math.max(240, Math.round(entry.contentRect.width))));
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, []);
+  return { box, width };
+}
+
+export function SpendChart({ spending, now, text, height }: { spending: TodaySpendView; now: number; text: string; height: number }) {
+  const { box, width } = useWidth();
+  const isTable = queryParam('spend') === 'table';
   const end = chartEnd(spending, now);
-  const path = stepPath(spending.line, now, top, height, end);
   const spent = spending.line[spending.line.length - 1]?.[1] ?? 0;
   // The forecast is a straight line from the current cost towards the cap, up to the end of the chart.
   const msToCap = spending.forecast?.when === 'at' ? spending.forecast.wall - now : 0;
   const projected = spending.cap && msToCap > 0 ? spent + ((spending.cap - spent) * (end - now)) / msToCap : spent;
-  if (queryParam('spend') === 'table')
-    return (
-      <>
-        <Legend spending={spending} />
-        <SpendTable spending={spending} />
-      </>
-    );
+  // A cap far above the cost would flatten the chart, so it is drawn only if at least a fifth of it is used.
+  const shownCap = spending.cap && spending.cap <= 5 * Math.max(spent, projected) ? spending.cap : 0;
+  const max = Math.max(shownCap, spent, projected) * HEADROOM;
+  const ticks = moneyTicks(max, Math.max(4, Math.floor(height / PX_PER_MONEY_TICK))).filter((micro) => micro <= max);
+  const plot: Plot = { left: 52, right: width - 12, top: 10, bottom: height - 22, from: chartStart(spending, now), to: end, max };
   const parts = (spending.bands ?? []).map((band) => `${plain(band.name, 40)} ${usd(band.micro_usd[band.micro_usd.length - 1])}`).join(', ');
+  const label = `Spend today: ${text}; from ${clockTime(plot.from, false)} until now, ${usd(spending.today.usage.micro_usd)}${parts && `: ${parts}`}`;
   return (
-    <>
+    <div ref={box}>
       <Legend spending={spending} />
-      <div class="spend-box">
-        {spending.cap && <small class="cap-label" style={{ top: `${yAt(spending.cap)}px` }}>cap {usd(spending.cap)}</small>}
-        <svg class="spend" viewBox={`0 0 ${WIDTH} ${height}`} preserveAspectRatio="none" height={height} role="img" aria-label={`Spend today: ${text}; from ${clockTime(spending.line[0]?.[0] ?? now, false)} until now, ${usd(spending.today.usage.micro_usd)}${parts && `: ${parts}`}`}>
-          {spending.cap && <line class="cap" x1={0} x2={WIDTH} y1={yAt(spending.cap)} y2={yAt(spending.cap)} />}
-          <Bands spending={spending} now={now} top={top} height={height} end={end} />
-          <path d={path.known} />
-          {path.ahead && <path class="ahead" d={`${path.ahead}L${WIDTH} ${yAt(projected).toFixed(1)}`} />}
+      {isTable ? (
+        <SpendTable spending={spending} />
+      ) : (
+        <svg class="spend" viewBox={`0 0 ${width} ${height}`} height={height} role="img" aria-label={label}>
+          <Axes plot={plot} ticks={ticks} />
+          <Bands spending={spending} now={now} plot={plot} />
+          <path class="total-line" d={stepPath(spending.line, now, plot)} />
+          {end > now && (
+            <>
+              <line class="now-line" x1={xAt(plot, now)} x2={xAt(plot, now)} y1={plot.top} y2={plot.bottom} />
+              <path class="ahead" d={`M${xAt(plot, now).toFixed(1)} ${yAt(plot, spent).toFixed(1)}L${plot.right} ${yAt(plot, projected).toFixed(1)}`} />
+            </>
+          )}
+          {shownCap > 0 && (
+            <>
+              <line class="cap" x1={plot.left} x2={plot.right} y1={yAt(plot, shownCap)} y2={yAt(plot, shownCap)} />
+              <text class="cap-text" x={plot.left + 6} y={yAt(plot, shownCap) - 5 < 10 ? yAt(plot, shownCap) + 13 : yAt(plot, shownCap) - 5}>
+                cap {usd(shownCap)}
+              </text>
+            </>
+          )}
         </svg>
-        <div class="spend-axis">
-          <span>{spending.line[0] ? clockTime(spending.line[0][0], false) : ''}</span>
-          <span>{end > now ? clockTime(end, false) : 'now'}</span>
-        </div>
-      </div>
-    </>
+      )}
+    </div>
   );
 }

@@ -44,6 +44,10 @@ pub struct LandingView {
     pub taken_back_by: Option<TaskId>,
     /// The number of times that the work was sent back to be fixed.
     pub fixups: u32,
+    /// Time at which the landing left the queue, in Unix milliseconds; empty while it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "ended_wall")]
+    pub ended_unix_ms: Option<u64>,
 }
 
 impl LandingView {
@@ -91,6 +95,11 @@ impl LandingView {
             settled: task.map_or(0, |task| task.settled_conflicts.len()),
             taken_back_by: None,
             fixups: task.map_or(0, |task| task.fixups),
+            ended_unix_ms: landing.end.as_ref().map(|end| match end {
+                LandingEnd::Landed { unix_ms, .. } | LandingEnd::Removed { unix_ms, .. } => {
+                    *unix_ms
+                }
+            }),
         }
     }
 }

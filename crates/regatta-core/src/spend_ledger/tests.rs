@@ -19,20 +19,20 @@ fn the_rate_is_the_spending_rate_of_the_last_hour() {
     ledger.add_payment(10 * HOUR_MS + 30_000, one, 100, "acme".into());
     assert_eq!(
         ledger
-            .spend_rate(at_wall(10 * HOUR_MS + 40_000))
+            .spend_rate(at_wall(10 * HOUR_MS + 14 * MINUTE_MS))
             .total_hourly_rate(),
         None,
-        "there is a rate within the first minute"
+        "there is a rate within the first quarter of an hour"
     );
     assert_eq!(
         ledger
-            .spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS))
+            .spend_rate(at_wall(10 * HOUR_MS + 20 * MINUTE_MS))
             .total_hourly_rate(),
-        Some(1_000)
+        Some(300)
     );
     assert_eq!(
-        ledger.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)),
-        ledger.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS + 59_000)),
+        ledger.spend_rate(at_wall(10 * HOUR_MS + 20 * MINUTE_MS)),
+        ledger.spend_rate(at_wall(10 * HOUR_MS + 20 * MINUTE_MS + 59_000)),
         "the rate changes within a minute"
     );
     ledger.add_payment(

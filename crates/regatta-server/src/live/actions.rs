@@ -261,8 +261,13 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
 }
 
 /// Returns the buttons for a member of a team. The button that starts the member again is shown
-/// only if the member should be running but is not.
-pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> Vec<PageAction> {
+/// only if the member should be running but is not. `has_failed` is true if the member did not start
+/// in a launch that is up.
+pub(super) fn member_actions(
+    name: &TeamName,
+    member_live: &MemberLiveView,
+    has_failed: bool,
+) -> Vec<PageAction> {
     let retry = || {
         let input = json!({ "team": name, "member": member_live.name });
         new_button(
@@ -272,7 +277,7 @@ pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> V
             format!("regatta team retry {name} {}", member_live.name),
         )
     };
-    if member_live.live == MemberActivity::Dead {
+    if has_failed || member_live.live == MemberActivity::Dead {
         vec![retry()]
     } else {
         vec![]
@@ -460,7 +465,7 @@ mod tests {
         let teams = [
             team_actions(&team_name, true),
             team_actions(&team_name, false),
-            member_actions(&team_name, &dead),
+            member_actions(&team_name, &dead, false),
         ];
         let all = all.chain(teams.into_iter().flatten());
         let mut checked = 0;

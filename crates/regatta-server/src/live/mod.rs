@@ -11,9 +11,11 @@ mod agent_timelines; // the states of agents over time
 mod change_sizes; // the lines of changes in review
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
+mod file_conflicts; // tasks that need the same files
 mod graph; // dependency graphs
 mod inbox_items; // what needs a person, with buttons
 mod markdown; // Markdown of agents as HTML
+mod queue_page; // the pages of landing queues
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task

@@ -16,14 +16,15 @@ use regatta_api::cost_tables::CostGrouping;
 use regatta_api::file_map;
 use regatta_api::live_view::{
     AgentLaneView, ConversationPage, CostPage, FleetSize, FleetSummaryView, LaneBarsView,
-    MissionProgress, ProjectFilesView, ProjectSummary, QueuePage, SentencePart, StateSharesView,
-    TaskRowView, TeamPage, TodaySpendView,
+    MissionProgress, ProjectFilesView, ProjectSummary, SentencePart, StateSharesView, TaskRowView,
+    TeamPage, TodaySpendView,
 };
 use regatta_api::team::TeamView;
-use regatta_api::view::{BudgetsView, ConversationLineView, LandingView, QueueView, RunnerView};
+use regatta_api::view::{BudgetsView, ConversationLineView, LandingView, RunnerView};
 use regatta_core::board::Board;
 use regatta_core::budget;
-use regatta_core::ids::{AgentName, LandingId, Now, TaskId};
+use regatta_core::ids::{AgentName, LandingId, MemberName, Now, TaskId};
+use regatta_core::launch::MemberState;
 use regatta_core::plural;
 use regatta_core::task::Task;
 use regatta_core::{agent, display, provider_outage};
@@ -34,8 +35,8 @@ use serde_json::value::RawValue;
 use super::inbox_items::InboxBuilder;
 use super::stream::{BuiltEntity, Topic};
 use super::task_row::task_row;
-use super::texts::{files_text, queue_text};
-use super::{actions, task};
+use super::texts::files_text;
+use super::{actions, file_conflicts, task};
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
 use crate::{ServerState, fleet_summary};
@@ -401,32 +402,6 @@ impl TopicContext<'_> {
         .collect()
     }
 
-    fn queues(&self) -> Result<Vec<QueuePage>, StoreError> {
-        let board = self.board;
-        let queue_page = |project: &Arc<regatta_core::project::Project>| {
-            let (recent, median_ms) = self.ended_landings(project)?;
-            let queued = || board.queue_of(&project.name);
-            let landing_actions = queued().filter_map(|landing| {
-                Some((
-                    landing.id,
-                    actions::task_actions(board, board.tasks.get(&landing.task)?, Some(landing)),
-                ))
-            });
-            let expected = queued()
-                .filter_map(|landing| Some((landing.id, landing.queued_unix_ms + median_ms?)))
-                .collect();
-            Ok(QueuePage {
-                tip: recent.iter().find_map(|landing| landing.commit.clone()),
-                text: queue_text(queued().count(), median_ms),
-                actions: actions::queue_actions(&project.name, project.queue.held.is_some()),
-                each: landing_actions.collect(),
-                expected,
-                queue: QueueView::new(board, project, self.now, recent, median_ms),
-            })
-        };
-        board.projects.values().map(queue_page).collect()
-    }
-
     /// Returns the pages of all teams that are not deleted, each with its last launches.
     fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
         let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.unix_ms);
@@ -450,13 +425,22 @@ impl TopicContext<'_> {
             view.live
                 .iter_mut()
                 .for_each(|member_live| member_live.silent_ms = None);
+            // Only a member of a launch that is up can be started again by itself.
+            let failed: Vec<MemberName> = view
+                .resolved
+                .iter()
+                .filter(|_| view.up)
+                .flat_map(|launch| &launch.members)
+                .filter(|entry| entry.state == MemberState::FailedToStart)
+                .map(|entry| entry.name.clone())
+                .collect();
             let member_actions = view
                 .live
                 .iter()
                 .map(|member| {
                     (
                         member.name.clone(),
-                        actions::member_actions(&team.name, member),
+                        actions::member_actions(&team.name, member, failed.contains(&member.name)),
                     )
                 })
                 .collect();
@@ -498,7 +482,7 @@ impl TopicContext<'_> {
         })
     }
 
-    fn cost_input(&self) -> CostInput<'_> {
+    pub(super) fn cost_input(&self) -> CostInput<'_> {
         CostInput {
             board: self.board,
             now: self.now,
@@ -552,13 +536,13 @@ impl TopicContext<'_> {
             let landed = self.landed_today(project)?;
             let cells =
                 file_map::file_cells(self.board, &project.name, &landed, self.now, MAX_PATHS);
-            let text = files_text(&cells, landed.values().sum());
-            let (project, radar) = (project.name.clone(), project.collision_forecast.clone());
             Ok(ProjectFilesView {
-                project,
+                project: project.name.clone(),
+                text: files_text(&cells, landed.values().sum()),
+                radar: project.collision_forecast.clone(),
+                tasks: file_conflicts::file_tasks(self.board, &cells, self.now),
+                conflicts: file_conflicts::file_conflicts(self.board, project, &cells),
                 folders: file_map::folder_cells(cells),
-                text,
-                radar,
             })
         };
         self.board.projects.values().map(files_view).collect()

@@ -2,8 +2,10 @@
 
 use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
 use regatta_agents::{presets, program_discovery};
+use regatta_api::input::AgentAdd;
 use regatta_api::live_view::ProviderProgram;
 
+use crate::commands::agent::request_of_command;
 use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{CommandResult, format_table_for, sanitize};
 
@@ -30,7 +32,18 @@ pub(crate) fn provider_line(found_program: &FoundProgram) -> ProviderProgram {
         version: found_program.version.clone(),
         signed_in: sign_in_label(found_program).into(),
         fix: found_program.fix.clone(),
+        add: found_program
+            .program
+            .as_ref()
+            .and_then(|_| add_request(found_program.preset.name)),
     }
+}
+
+/// Returns the request that adds an agent with a preset. Returns `None` if the command needs
+/// further options, as for a program that serves a pool of workers.
+fn add_request(preset: &str) -> Option<AgentAdd> {
+    let short = preset.split('-').next().unwrap_or(preset);
+    request_of_command(&format!("regatta agent add {short}-1 --preset {preset}")).ok()
 }
 
 /// Runs `provider`: lists the known agent programs and whether they are installed.
