@@ -1,12 +1,13 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
-//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,walk,demo30,demo300,fleet30,fleet300]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,mission,walk,demo30,demo300,fleet30,fleet300]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
 
 import { demo, fleet } from './fleet-scenario.mjs';
 import { axeTotals, binary, browser, budget, check, dist, option, table, totals, until } from './harness.mjs';
+import { mission } from './mission-scenario.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { plan } from './plan-scenario.mjs';
 import { team } from './team-scenario.mjs';
@@ -14,6 +15,7 @@ import { team } from './team-scenario.mjs';
 const scenarios = {
   team,
   plan,
+  mission,
   walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget('steps of the newcomer walk', stepCount, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),

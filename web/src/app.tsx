@@ -15,6 +15,8 @@ import { pending, shellHint, toasts, useTopics } from './ui';
 import type { FleetSummaryView } from './api';
 
 const Task = lazy<{ id: string }>(() => import('./pages/task').then((module) => module.Task));
+const MissionPage = lazy<{ id: string }>(() => import('./pages/mission').then((module) => module.MissionPage));
+const Missions = lazy(() => import('./pages/missions').then((module) => module.Missions));
 const PlanPage = lazy<{ id: string }>(() => import('./pages/plan').then((module) => module.PlanPage));
 const Tasks = lazy(() => import('./pages/tasks').then((module) => module.Tasks));
 const Queue = lazy(() => import('./pages/queue').then((module) => module.Queue));
@@ -32,6 +34,7 @@ const Setup = lazy(() => import('./pages/setup').then((module) => module.Setup))
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
+  if (path.startsWith('/m/')) return <MissionPage key={path} id={decodeURIComponent(path.slice(3))} />;
   if (path.startsWith('/plan/')) return <PlanPage key={path} id={decodeURIComponent(path.slice(6))} />;
   if (path.startsWith('/agents/')) return <Agents key={path} onlyAgent={decodeURIComponent(path.slice(8))} />;
   switch (path) {
@@ -39,6 +42,8 @@ function Page({ path }: { path: string }) {
       return <Now />;
     case '/inbox':
       return <Inbox maxCards={200} openCards={200} />;
+    case '/missions':
+      return <Missions />;
     case '/tasks':
       return <Tasks />;
     case '/queue':
@@ -104,7 +109,7 @@ function Header({ head }: { head: FleetSummaryView | undefined }) {
       <span class="mono where">{head?.projects.length === 1 ? `${head.projects[0]?.name} · ${head.projects[0]?.trunk}` : head ? `${head.projects.length} projects` : ''}</span>
       <nav aria-label="Pages">
         {PAGES.map(([key, to, name]) => (
-          <a key={to} href={to} aria-current={path === to || (to === '/tasks' && path.startsWith('/t/')) || (to === '/agents' && path.startsWith('/agents/')) ? 'page' : undefined} title={`g ${key}`}>
+          <a key={to} href={to} aria-current={path === to || (to === '/tasks' && /^\/(t\/|m\/|missions$)/.test(path)) || (to === '/agents' && path.startsWith('/agents/')) ? 'page' : undefined} title={`g ${key}`}>
             {name}
           </a>
         ))}
@@ -178,7 +183,7 @@ export function App() {
     <div onClick={followLink}>
       <Header head={head} />
       <main id="main" tabIndex={-1} class={connection.value.state === 'lost' ? 'stale' : ''}>
-        {!path.startsWith('/t/') && (
+        {!/^\/[tm]\//.test(path) && (
           <>
             <h1 class="sr">{PAGES.find((page) => page[1] === path)?.[2] ?? 'Regatta'}</h1>
             <StatusSentence head={head} />

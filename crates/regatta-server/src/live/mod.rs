@@ -11,6 +11,7 @@ mod agent_timelines; // the states of agents over time
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
+mod mission; // the page of one mission, and the list of missions
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
@@ -47,6 +48,7 @@ pub(crate) struct LiveCaches {
     ended_tasks: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
     /// Ended tasks of recently shown missions.
     ended_mission_tasks: Mutex<BTreeMap<MissionId, graph::EndedMissionTasks>>,
+    missions: mission::MissionCaches,
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
     /// For each project, the number of today's landed changes that touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,

@@ -61,6 +61,7 @@ mod messages;
 mod metrics;
 mod newcomer;
 mod next_hints;
+mod mission_page;
 mod pages;
 mod percent_names;
 mod plans;
