@@ -11,7 +11,7 @@ import { cached } from './pages/cost';
 import { eventSummary, parseEvents, perMinute } from './pages/events';
 import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
 import { clickedLine, placeDrafts } from './pages/diff';
-import { FIGURES, type FigureRow, difference, timeRows } from './pages/compare';
+import { FIGURES, type FigureRow, canJudge, difference, timeRows } from './pages/compare';
 import { rowsInView } from './pages/mission-tasks';
 import { groupMarks, markAt } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan';
@@ -185,7 +185,7 @@ describe('helpers', () => {
   it('compared missions have the same activity rows, longest first', () => {
     const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }, { time: [] }] as unknown as MissionFiguresView[];
     const rows = timeRows(all).map((row) => [row.name, ...all.map((figures) => row.value(figures))]);
-    expect(rows).toEqual([['tasks waiting: rate limit', 0, 60_000, null], ['tasks working', 5_000, 1_000, null]]);
+    expect(rows).toEqual([['tasks waiting for a rate limit', 0, 60_000, null], ['tasks working', 5_000, 1_000, null]]);
   });
 
   it('a difference says whether it is better or worse', () => {
@@ -196,13 +196,17 @@ describe('helpers', () => {
     expect(difference(row('Tasks'), 4, 2)).toEqual({ text: '+2 (+100 %)', judgement: '' });
     expect(difference(row('Failed'), 0, 0)).toBeNull();
     expect(difference(row('Cost'), null, 1)).toBeNull();
+    const judged = (name: string, value: [number, boolean], base: [number, boolean]) => canJudge(row(name), { of: value[0], running: value[1] }, { of: base[0], running: base[1] });
+    // A running mission that has cost less may still cost more, but one that has cost more will not cost less.
+    expect([judged('Cost', [1, true], [2, false]), judged('Cost', [3, true], [2, false]), judged('Cost', [1, false], [2, true]), judged('Cost', [3, false], [2, true])]).toEqual([false, true, true, false]);
+    expect([judged('Cost', [1, true], [2, true]), judged('Landed share', [90, true], [10, false]), judged('Landed share', [90, false], [10, false])]).toEqual([false, false, true]);
   });
 
   it('moments of the same kind in a row are one group', () => {
     const mark = (revision: number, text: string, task?: string) => ({ revision, wall: 0, text, at: 'idle' as const, ...(task ? { task } : {}) });
     const added = [1, 2, 3, 4, 5].map((n) => mark(n, `T${n} is added`, `T${n}`));
     const groups = groupMarks([mark(0, 'the mission begins'), ...added, mark(6, 'T1 is started by ann', 'T1'), mark(7, 'T2 is started by bob', 'T2')]);
-    expect(groups.map((group) => [group.from, group.to, group.text])).toEqual([[0, 1, 'the mission begins'], [1, 6, '5 tasks: is added'], [6, 7, 'T1 is started by ann'], [7, 8, 'T2 is started by bob']]);
+    expect(groups.map((group) => [group.from, group.to, group.text])).toEqual([[0, 1, 'the mission begins'], [1, 6, '5 tasks added'], [6, 7, 'T1 is started by ann'], [7, 8, 'T2 is started by bob']]);
   });
 
   it('a long table has only the rows in view', () => {

@@ -59,6 +59,7 @@ function Spent({ page }: { page: MissionData }) {
   const used = usage.input + usage.cached_input + usage.cache_write + usage.output;
   const limit = page.budget?.micro_usd;
   const share = limit && usage.micro_usd !== undefined ? Math.min(1, usage.micro_usd / limit) : null;
+  const isAmount = usage.micro_usd !== undefined;
   const amount = usage.micro_usd !== undefined ? usd(usage.micro_usd) : used > 0 ? 'price unknown' : attempts > 0 ? 'not reported' : '–';
   return (
     <Figure
@@ -66,12 +67,11 @@ function Spent({ page }: { page: MissionData }) {
       more={
         <>
           {share !== null && <meter class="spent" min={0} max={1} high={0.8} optimum={0} value={share} aria-label={`${Math.round(share * 100)} % of the budget`} />}
-          {used > 0 && `${tokens(used)} tokens · `}
-          {page.budget ? budgetText(page.budget) : 'no budget'}
+          {[share !== null && `${Math.round(share * 100)} % of the budget`, used > 0 && `${tokens(used)} tokens`, page.budget ? budgetText(page.budget) : 'no budget'].filter(Boolean).join(' · ')}
         </>
       }
     >
-      {amount}
+      <span class={isAmount ? '' : 'word'}>{amount}</span>
       {limit !== undefined && <small> of {usd(limit)}</small>}
     </Figure>
   );
@@ -79,7 +79,7 @@ function Spent({ page }: { page: MissionData }) {
 
 function budgetText(budget: NonNullable<MissionData['budget']>): string {
   const limits = [budget.tokens !== undefined && `${tokens(budget.tokens)} tokens`, budget.attempts !== undefined && `${budget.attempts} attempts`, budget.turns !== undefined && `${budget.turns} turns`, budget.wall_ms !== undefined && `${age(budget.wall_ms)} of work`].filter(Boolean);
-  return limits.length > 0 ? `limit ${limits.join(', ')}` : 'budget set';
+  return limits.length > 0 ? `limit ${limits.join(', ')}` : '';
 }
 
 function Figures({ page }: { page: MissionData }) {
@@ -159,8 +159,15 @@ function Waves({ page }: { page: MissionData }) {
   );
 }
 
+/** Open tasks that are listed at least. More are listed only if they are in progress or need a person. */
+const MIN_OPEN_TASKS = 5;
+/** The rank of a waiting task. Tasks with a lower rank are in progress or need a person. */
+const WAITING_RANK = STATES.waiting.rank;
+
 function OpenTasks({ page }: { page: MissionData }) {
   const { id } = page.mission;
+  const active = page.open.filter((row) => row.rank < WAITING_RANK).length;
+  const open = page.open.slice(0, Math.max(active, MIN_OPEN_TASKS));
   return (
     <Panel
       title={
@@ -168,13 +175,13 @@ function OpenTasks({ page }: { page: MissionData }) {
           Open tasks <b class="badge">{page.open_total}</b>
         </>
       }
-      aside={page.open_total > page.open.length ? <a href={`/m/${id}?tab=tasks`}>show all</a> : undefined}
+      aside={page.open_total > open.length ? <a href={`/m/${id}?tab=tasks`}>show all</a> : undefined}
     >
-      {page.open.length === 0 ? (
+      {open.length === 0 ? (
         <p class="empty">{page.mission.running ? 'No open task.' : 'The mission is over.'}</p>
       ) : (
         <ul class="mission-rows">
-          {page.open.map((row) => (
+          {open.map((row) => (
             <li key={row.id} data-row tabIndex={0} class={row.at === 'needs' || row.at === 'review' || row.at === 'failed' ? 'hot' : ''}>
               <Mark at={row.at} word={row.word} />
               <a class="subject" href={`/t/${row.id}`} title={plain(row.subject, 300)}>
@@ -328,7 +335,7 @@ function MissionHead({ page }: { page: MissionData }) {
         </span>
       </div>
       <p class="mission-meta">
-        <span class={`chip-state edge-${mission.at}`}>
+        <span class="chip-state">
           <Mark at={mission.at} word={mission.word} />
         </span>
         <span>{plain(mission.text, 120)}</span>
@@ -400,9 +407,9 @@ export function MissionPage({ id }: { id: string }) {
       {tab === 'overview' && <Overview page={page} />}
       {tab === 'tasks' && <MissionTasks page={page} />}
       {tab === 'graph' && (
-        <Panel title="Graph" class="graph-panel">
+        <section class="panel" aria-label="Graph">
           <Graph scope={id} matchesFilter={null} />
-        </Panel>
+        </section>
       )}
       {tab === 'replay' && <MissionReplay id={id} />}
       {tab === 'compare' && <Compare ids={[id, ...queryParam('with').split(',').filter(Boolean)]} />}

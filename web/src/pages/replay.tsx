@@ -29,10 +29,10 @@ export function markAt(marks: { revision: number }[], at: number): number {
   return found;
 }
 
-/** Returns the text of a mark without its task: `T3 is started by ann` becomes `is started`. */
+/** Returns the text of a mark without its task: `T3 is started by ann` becomes `started`. */
 export function markKind(mark: ReplayMarkView): string {
   const text = mark.task && mark.text.startsWith(`${mark.task} `) ? mark.text.slice(mark.task.length + 1) : mark.text;
-  return text.replace(/ by .*|: .*/s, '');
+  return text.replace(/ by .*|: .*/s, '').replace(/^is /, '');
 }
 
 export interface MarkGroup {
@@ -49,7 +49,7 @@ export function groupMarks(marks: ReplayMarkView[]): MarkGroup[] {
     let to = from + 1;
     while (to < marks.length && marks[from]?.task && marks[to]?.task && markKind(marks[to] as ReplayMarkView) === kind) to += 1;
     if (to - from < MIN_GROUP_SIZE) to = from + 1;
-    groups.push({ from, to, text: to - from > 1 ? `${to - from} tasks: ${kind}` : (marks[from]?.text ?? '') });
+    groups.push({ from, to, text: to - from > 1 ? `${to - from} tasks ${kind}` : (marks[from]?.text ?? '') });
     from = to;
   }
   return groups;
@@ -199,7 +199,7 @@ function Slider({ replay, index, go, toggle }: { replay: ReplayView; index: numb
     >
       <div class="track" ref={track}>
         <svg width="100%" height="100%" aria-hidden="true">
-          {replay.marks.map((mark, at) => mark.at !== 'idle' && <rect key={mark.revision} class={`at-${mark.at}`} x={`${percent(at)}%`} y={STATES[mark.at].rank < 4 || mark.at === 'landed' ? 0 : 5} width={2} height={STATES[mark.at].rank < 4 || mark.at === 'landed' ? 14 : 4} />)}
+          {replay.marks.map((mark, at) => mark.at !== 'idle' && <rect key={mark.revision} class={`at-${mark.at}`} x={`${percent(at)}%`} y={mark.at === 'working' || mark.at === 'waiting' ? 3 : -2} width={2} height={mark.at === 'working' || mark.at === 'waiting' ? 8 : 18} />)}
         </svg>
         <i class="past" style={{ width: `${percent(index)}%` }} />
         <b class="thumb" style={{ left: `${percent(index)}%` }} />
@@ -254,6 +254,7 @@ export function MissionReplay({ id }: { id: string }) {
   }, [playing.value, replay, index]);
   const mark = replay?.marks[index];
   // Between two moments, the revision itself is what the address asks for.
+  const isLater = requested === null && mark !== undefined && mark.revision < (replay?.at ?? 0);
   const isBetween = requested !== null && mark !== undefined && mark.revision !== at;
   return (
     <Panel title="Replay" class="replay" aside={<code class="aside">{`regatta replay ${id}${requested ? ` --at ${requested}` : ''}`}</code>}>
@@ -277,7 +278,11 @@ export function MissionReplay({ id }: { id: string }) {
             </button>
           </div>
           <p class="replay-now" aria-live="polite">
-            <b>{clockTime(replay.wall)}</b> <span class={`mark at-${mark?.at ?? 'idle'}`}>{plain(mark && !isBetween ? mark.text : replay.event, 200)}</span>
+            <b>{isLater ? 'now' : clockTime(replay.wall)}</b>
+            <span class={`mark at-${mark?.at ?? 'idle'}`}>
+              {isLater && mark && `last moment, at ${clockTime(mark.wall)}: `}
+              {plain(mark && !isBetween ? mark.text : replay.event, 200)}
+            </span>
             <span class="dim">
               moment {index + 1} of {last + 1} · revision {replay.at} of {replay.last}
             </span>

@@ -3,6 +3,7 @@
 
 import './graph.css';
 import { type Signal, useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { plain, shortName } from '../format';
 import { topic } from '../live/client';
@@ -230,7 +231,7 @@ export function bounded(view: View, drawn: { width: number; height: number }, wi
   return { zoom: view.zoom, x: within(view.x, drawn.width * view.zoom, width), y: within(view.y, drawn.height * view.zoom, height) };
 }
 
-function Canvas(props: { graph: GraphView; matchesFilter: ((task: string) => boolean) | null; rows: (id: string) => TaskRowView | undefined; more: (node: GraphNode) => string; opened: Signal<ReadonlySet<string>> }) {
+function Canvas(props: { graph: GraphView; legend: ComponentChildren; matchesFilter: ((task: string) => boolean) | null; rows: (id: string) => TaskRowView | undefined; more: (node: GraphNode) => string; opened: Signal<ReadonlySet<string>> }) {
   const { graph, opened } = props;
   const box = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
@@ -324,6 +325,23 @@ function Canvas(props: { graph: GraphView; matchesFilter: ((task: string) => boo
   const percent = Math.round(view.zoom * 100);
   return (
     <div class="graph-view">
+      <div class="row graph-legend">
+        {props.legend}
+        <div class="graph-zoom" role="group" aria-label="Zoom">
+          <button type="button" class="do" onClick={() => zoomBy(1 / ZOOM_STEP)} aria-label="zoom out" title="-">
+            −
+          </button>
+          <button type="button" class="do percent" onClick={() => set(zoomed(view, 1 / view.zoom, 0, 0))} aria-label={`zoom ${percent} %, set to 100 %`} title="100 %">
+            {percent} %
+          </button>
+          <button type="button" class="do" onClick={() => zoomBy(ZOOM_STEP)} aria-label="zoom in" title="+">
+            +
+          </button>
+          <button type="button" class="do" onClick={fit} title="0">
+            fit
+          </button>
+        </div>
+      </div>
       <div
         class="graph-window"
         ref={box}
@@ -393,20 +411,6 @@ function Canvas(props: { graph: GraphView; matchesFilter: ((task: string) => boo
           </g>
         </svg>
       </div>
-      <div class="graph-zoom" role="group" aria-label="Zoom">
-        <button type="button" class="do" onClick={() => zoomBy(1 / ZOOM_STEP)} aria-label="zoom out" title="-">
-          −
-        </button>
-        <button type="button" class="do percent" onClick={() => set(zoomed(view, 1 / view.zoom, 0, 0))} aria-label={`zoom ${percent} %, set to 100 %`} title="100 %">
-          {percent} %
-        </button>
-        <button type="button" class="do" onClick={() => zoomBy(ZOOM_STEP)} aria-label="zoom in" title="+">
-          +
-        </button>
-        <button type="button" class="do" onClick={fit} title="0">
-          fit
-        </button>
-      </div>
     </div>
   );
 }
@@ -438,11 +442,24 @@ function ScopedGraph({ scope, matchesFilter }: GraphProps) {
   const rows = (id: string) => (needsRows ? topic(rowsTopic).get(`task/${id}`) : undefined);
   const more = (node: GraphNode) => (mission ? `/m/${mission}?tab=tasks&at=${node.at}` : `/tasks?at=${node.at}`);
   const allOpen = groups.length > 0 && groups.every((node) => opened.value.has(node.tasks[0] ?? ''));
+  const path = graph.critical.length > 6 ? [...graph.critical.slice(0, 4), '…', graph.critical[graph.critical.length - 1]] : graph.critical;
+  const legend = (
+    <>
+      <Legend states={(Object.keys(STATES) as DisplayState[]).filter((at) => seen.has(at))} />
+      {path.length > 0 && (
+        <span class="critical-legend">
+          <i aria-hidden="true" /> critical path, the longest chain of open tasks: {path.join(' → ')}
+          {graph.critical.length > 6 && ` (${graph.critical.length} tasks)`}
+        </span>
+      )}
+    </>
+  );
+  const isMissionPage = route.value.path.startsWith('/m/');
   return (
     <>
       <div class="row graph-head">
         <p>
-          <b>{plain(graph.title, 120)}</b> <span class="dim">· {graph.text}</span>
+          {isMissionPage ? <b>{graph.text}</b> : <><b>{plain(graph.title, 120)}</b> <span class="dim">· {graph.text}</span></>}
         </p>
         {picker}
         {groups.length > 0 && (
@@ -453,15 +470,7 @@ function ScopedGraph({ scope, matchesFilter }: GraphProps) {
         <code class="aside">regatta graph{scope && ` ${scope}`}</code>
         {scope && isTasksPage && <a href="/tasks?view=graph">show all</a>}
       </div>
-      <div class="row graph-legend">
-        <Legend states={(Object.keys(STATES) as DisplayState[]).filter((at) => seen.has(at))} />
-        {graph.critical.length > 0 && (
-          <span class="critical-legend">
-            <i aria-hidden="true" /> critical path, the longest chain of open tasks: {graph.critical.length > 6 ? `${graph.critical.slice(0, 4).join(' → ')} → … → ${graph.critical[graph.critical.length - 1]} (${graph.critical.length} tasks)` : graph.critical.join(' → ')}
-          </span>
-        )}
-      </div>
-      <Canvas graph={graph} matchesFilter={matchesFilter} rows={rows} more={more} opened={opened} />
+      <Canvas legend={legend} graph={graph} matchesFilter={matchesFilter} rows={rows} more={more} opened={opened} />
       <p class="dim graph-hint">
         Drag or scroll to move, <kbd>Ctrl</kbd> and the wheel or <kbd>+</kbd> <kbd>-</kbd> to zoom, <kbd>0</kbd> to see everything. On a task, the arrow keys follow the lines.
       </p>

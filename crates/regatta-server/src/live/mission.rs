@@ -266,12 +266,16 @@ impl TopicContext<'_> {
             .iter()
             .map(|task| {
                 let known = task.blocked_by.iter().filter_map(|id| index_of.get(id));
-                known.copied().collect::<BTreeSet<_>>().into_iter().collect()
+                known
+                    .copied()
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect()
             })
             .collect();
         // The daemon accepts no cycles. If one appeared all the same, the planned waves are shown.
-        let columns = graph::waves(&needs)
-            .unwrap_or_else(|_| tasks.iter().map(|task| task.wave).collect());
+        let columns =
+            graph::waves(&needs).unwrap_or_else(|_| tasks.iter().map(|task| task.wave).collect());
         let mut states: BTreeMap<u32, BTreeMap<DisplayState, usize>> = BTreeMap::new();
         for (task, column) in tasks.iter().zip(columns) {
             let state = display::task_display(self.board, task).state;
@@ -364,7 +368,11 @@ impl TopicContext<'_> {
         for id in std::mem::take(&mut cache.open) {
             self.read_request(mission, id, cache)?;
         }
-        let first = cache.read_until.0.max(newest.saturating_sub(MAX_READ_REQUESTS)) + 1;
+        let first = cache
+            .read_until
+            .0
+            .max(newest.saturating_sub(MAX_READ_REQUESTS))
+            + 1;
         for id in (first..=newest).rev().map(ApprovalId) {
             if !self.read_request(mission, id, cache)? {
                 break;

@@ -612,8 +612,21 @@ mod tests {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
         for bad in [
-            "", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1",
-            "mission.T3", "mission.m3", "tasks.", "tasks.T1",
+            "",
+            "Head",
+            "t9",
+            "T",
+            "T9x",
+            "T09",
+            "lanes ",
+            "../x",
+            "graph.",
+            "graph.m3",
+            "graph.A1",
+            "mission.T3",
+            "mission.m3",
+            "tasks.",
+            "tasks.T1",
         ] {
             assert_eq!(Topic::parse(bad), None, "{bad}");
         }

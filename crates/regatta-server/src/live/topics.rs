@@ -277,11 +277,7 @@ impl TopicContext<'_> {
         }
         for mission in newest_missions().take(2) {
             let text = format!("“{}” {}", mission.title, mission.progress_text());
-            sentence.push(sentence_part(
-                text,
-                false,
-                &format!("/m/{}", mission.id),
-            ));
+            sentence.push(sentence_part(text, false, &format!("/m/{}", mission.id)));
         }
         if summary.missions.len() > 2 {
             sentence.push(sentence_part(

@@ -21,8 +21,10 @@ use regatta_core::task_timeline::ActivityTotal;
 use super::*;
 use crate::live;
 
-/// Maximum number of notable moments that a replay shows of a mission.
-const MAX_MARKS: usize = 1_000;
+/// Maximum number of notable moments that a replay shows of a mission, and of additions of tasks
+/// among them.
+const MAX_MARKS: usize = 2_000;
+const MAX_ADDITIONS: usize = 1_000;
 /// Maximum number of missions in one comparison. `MAX_TIMELINES` is the number of tasks above which
 /// the activities of a mission's tasks are not added up.
 const MAX_COMPARED_MISSIONS: usize = 8;
@@ -196,7 +198,7 @@ fn mission_marks(
                         format!(
                             "{} of {task} was answered by {}",
                             event.approval(),
-                            event.decision().by.to_string().trim_end_matches(':')
+                            event.decision().by.display_name()
                         ),
                     )
                 }),
@@ -225,18 +227,34 @@ fn mission_marks(
             None => return Err(no_mission(id)),
         }
     }
-    if moments.marks.len() > MAX_MARKS {
-        // If the mission has too many notable moments, keep only every n-th one, and always the
-        // first and the last.
-        let every = moments.marks.len().div_ceil(MAX_MARKS);
-        let last = moments.marks.len() - 1;
-        let mut nth = 0;
-        moments.marks.retain(|_| {
-            nth += 1;
-            (nth - 1) % every == 0 || nth - 1 == last
-        });
-    }
+    // The addition of a task says less than its later moments, so additions are thinned out first.
+    thin_out(&mut moments.marks, MAX_ADDITIONS, |mark| {
+        mark.at == DisplayState::Idle && mark.task.is_some()
+    });
+    thin_out(&mut moments.marks, MAX_MARKS, |_| true);
     Ok(moments)
+}
+
+/// Keeps at most about `max` of the moments that `is_thinned` selects: every n-th one, and always the
+/// first and the last.
+fn thin_out(
+    marks: &mut Vec<ReplayMarkView>,
+    max: usize,
+    is_thinned: impl Fn(&ReplayMarkView) -> bool,
+) {
+    let count = marks.iter().filter(|mark| is_thinned(mark)).count();
+    if count <= max {
+        return;
+    }
+    let every = count.div_ceil(max);
+    let mut index = 0;
+    marks.retain(|mark| {
+        if !is_thinned(mark) {
+            return true;
+        }
+        index += 1;
+        (index - 1) % every == 0 || index == count
+    });
 }
 
 /// Returns the revision (number) of an event if the event cannot be read, and `None` otherwise.
@@ -377,7 +395,11 @@ fn mission_figures(
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),
-            mission_marks(shared, id, &tasks, until)?.last,
+            if running {
+                until
+            } else {
+                mission_marks(shared, id, &tasks, until)?.last
+            },
         );
         for timeline in shared
             .timeline_reader

@@ -94,7 +94,12 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
 fn split_loose_nodes(graph: &GraphView) -> (GraphView, Vec<&GraphNodeView>) {
     let mut new_index = vec![0; graph.nodes.len()];
     let mut nodes = Vec::new();
-    for (index, node) in graph.nodes.iter().enumerate().filter(|(_, node)| !node.loose) {
+    for (index, node) in graph
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| !node.loose)
+    {
         new_index[index] = nodes.len();
         nodes.push(node.clone());
     }
@@ -113,7 +118,10 @@ fn split_loose_nodes(graph: &GraphView) -> (GraphView, Vec<&GraphNodeView>) {
         edges,
         ..graph.clone()
     };
-    (linked, graph.nodes.iter().filter(|node| node.loose).collect())
+    (
+        linked,
+        graph.nodes.iter().filter(|node| node.loose).collect(),
+    )
 }
 
 /// Draws the tasks without dependencies in as many columns as fit, one after the other in rows.

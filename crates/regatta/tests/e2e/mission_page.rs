@@ -59,7 +59,11 @@ fn a_mission_page_shows_waves_landings_decisions_and_agents() {
     let mission = &page["mission"];
     assert_eq!(
         (&mission["word"], &mission["text"], &mission["at"]),
-        (&json!("done"), &json!("2 of 2 tasks landed"), &json!("landed")),
+        (
+            &json!("done"),
+            &json!("2 of 2 tasks landed"),
+            &json!("landed")
+        ),
         "{page}"
     );
     let waves: Vec<_> = page["waves"].as_array().unwrap().clone();
@@ -123,7 +127,9 @@ fn the_buttons_of_a_mission_pause_resume_and_cancel_it() {
             .clone();
         let mut given = action["input"].clone();
         if let Some(text) = text {
-            *given.pointer_mut(action["words"].as_str().unwrap()).unwrap() = json!(text);
+            *given
+                .pointer_mut(action["words"].as_str().unwrap())
+                .unwrap() = json!(text);
         }
         api.call_ok(action["verb"].as_str().unwrap(), given);
         let page = page_of(&api, "M1");
