@@ -13,7 +13,7 @@ import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
 import { clickedLine, placeDrafts } from './pages/diff';
 import { FIGURES, type FigureRow, canJudge, difference, timeRows } from './pages/compare';
 import { rowsInView } from './pages/mission-tasks';
-import { groupMarks, markAt } from './pages/replay';
+import { groupMarks, markAt, sliderMarks } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
@@ -207,6 +207,14 @@ describe('helpers', () => {
     const added = [1, 2, 3, 4, 5].map((n) => mark(n, `T${n} is added`, `T${n}`));
     const groups = groupMarks([mark(0, 'the mission begins'), ...added, mark(6, 'T1 is started by ann', 'T1'), mark(7, 'T2 is started by bob', 'T2')]);
     expect(groups.map((group) => [group.from, group.to, group.text])).toEqual([[0, 1, 'the mission begins'], [1, 6, '5 tasks added'], [6, 7, 'T1 is started by ann'], [7, 8, 'T2 is started by bob']]);
+  });
+
+  it('the slider of a replay has a bounded number of marks, and shows the most urgent state of each place', () => {
+    const marks = Array.from({ length: 3_000 }, (_, index) => ({ at: index === 1_500 ? ('failed' as const) : ('working' as const) }));
+    const shown = sliderMarks(marks);
+    expect(shown.length).toBe(300);
+    expect(shown.filter((mark) => mark.at === 'failed').length).toBe(1);
+    expect(sliderMarks([{ at: 'idle' }, { at: 'landed' }])).toEqual([{ percent: 100, at: 'landed' }]);
   });
 
   it('a long table has only the rows in view', () => {

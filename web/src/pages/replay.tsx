@@ -161,6 +161,22 @@ function Marks({ replay, index, go }: { replay: ReplayView; index: number; go: (
   );
 }
 
+/** The most marks that the slider shows. Of several moments at the same place, it shows the most urgent state. */
+const MAX_SLIDER_MARKS = 300;
+
+/** Returns the places of the slider's marks, in percent, with the state that each shows. */
+export function sliderMarks(marks: Pick<ReplayMarkView, 'at'>[]): { percent: number; at: DisplayState }[] {
+  const places = Math.min(MAX_SLIDER_MARKS, marks.length);
+  const found = new Map<number, DisplayState>();
+  const weight = (at: DisplayState) => (at === 'landed' ? STATES.working.rank - 0.5 : STATES[at].rank);
+  marks.forEach(({ at }, index) => {
+    const place = marks.length > 1 ? Math.round((index / (marks.length - 1)) * (places - 1)) : 0;
+    const before = found.get(place);
+    if (at !== 'idle' && (before === undefined || weight(at) < weight(before))) found.set(place, at);
+  });
+  return [...found].map(([place, at]) => ({ percent: places > 1 ? (place / (places - 1)) * 100 : 100, at }));
+}
+
 /** The slider over all moments. Each moment has the same width, and its mark the colour of the state it brought about. */
 function Slider({ replay, index, go, toggle }: { replay: ReplayView; index: number; go: (index: number) => void; toggle: () => void }) {
   const track = useRef<HTMLDivElement>(null);
@@ -199,7 +215,9 @@ function Slider({ replay, index, go, toggle }: { replay: ReplayView; index: numb
     >
       <div class="track" ref={track}>
         <svg width="100%" height="100%" aria-hidden="true">
-          {replay.marks.map((mark, at) => mark.at !== 'idle' && <rect key={mark.revision} class={`at-${mark.at}`} x={`${percent(at)}%`} y={mark.at === 'working' || mark.at === 'waiting' ? 3 : -2} width={2} height={mark.at === 'working' || mark.at === 'waiting' ? 8 : 18} />)}
+          {sliderMarks(replay.marks).map(({ percent, at }) => (
+            <rect key={percent} class={`at-${at}`} x={`${percent}%`} y={at === 'working' || at === 'waiting' ? 3 : -2} width={2} height={at === 'working' || at === 'waiting' ? 8 : 18} />
+          ))}
         </svg>
         <i class="past" style={{ width: `${percent(index)}%` }} />
         <b class="thumb" style={{ left: `${percent(index)}%` }} />

@@ -114,9 +114,12 @@ export function topicName(scope: string): 'graph' | `graph.${string}` | null {
   return scope === '' ? 'graph' : /^[MT][1-9]\d{0,14}$/.test(scope) ? `graph.${scope}` : null;
 }
 
+/** More ids than this never fit into a box. */
+const MAX_IDS = 8;
+
 /** Returns the tasks of a group in a few words: `T1, T2 and 10 more`. */
 function idsText(tasks: string[], maxWidth: number): string {
-  for (let count = tasks.length; count > 0; count -= 1) {
+  for (let count = Math.min(tasks.length, MAX_IDS); count > 0; count -= 1) {
     const text = count === tasks.length ? tasks.join(', ') : `${tasks.slice(0, count).join(', ')} and ${tasks.length - count} more`;
     if (textWidth(text) <= maxWidth) return text;
   }
