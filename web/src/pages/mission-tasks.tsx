@@ -108,7 +108,7 @@ export function matchesText(row: TaskRowView, query: string): boolean {
     .every((term) => text.includes(term));
 }
 
-export function TaskTable({ rows, counts }: { rows: TaskRowView[]; counts: StateCount[]; waves: boolean }) {
+export function TaskTable({ rows, counts, total }: { rows: TaskRowView[]; counts: StateCount[]; total: number }) {
   const [query, at] = [queryParam('q'), queryParam('at') as DisplayState | ''];
   const matching = rows.filter((row) => (!at || row.at === at) && matchesText(row, query)).sort((a, b) => a.rank - b.rank || byName(a.id, b.id));
   const shown = sortRows(matching, COLUMNS, queryParam('sort'));
@@ -117,7 +117,8 @@ export function TaskTable({ rows, counts }: { rows: TaskRowView[]; counts: State
       <div class="filters">
         <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={query} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
         <StateChips counts={counts} />
-        <span class="dim">{shown.length < rows.length ? `${shown.length} of ${rows.length}` : rows.length} tasks</span>
+        <span class="dim">{shown.length < total ? `${shown.length} of ${total}` : total} tasks</span>
+        {rows.length < total && <span class="dim">Only the {rows.length} most urgent tasks are listed here.</span>}
       </div>
       {shown.length === 0 ? (
         <p class="empty">{rows.length === 0 ? 'The mission has no task yet.' : 'No task matches.'}</p>

@@ -423,7 +423,7 @@ function MissionTasks({ page }: { page: MissionData }) {
   useTopics(name);
   return (
     <Panel title="Tasks">
-      {topic(name).known.value ? <TaskTable rows={topic(name).all()} counts={counts} waves={page.waves.length > 1} /> : <p class="empty">loading…</p>}
+      {topic(name).known.value ? <TaskTable rows={topic(name).all()} counts={counts} total={page.mission.tasks} /> : <p class="empty">loading…</p>}
     </Panel>
   );
 }

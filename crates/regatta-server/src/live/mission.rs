@@ -42,6 +42,10 @@ const MAX_READ_REQUESTS: u64 = 10_000;
 /// agent.
 const MAX_LANES: usize = 40;
 const MAX_BARS_PER_LANE: usize = 100;
+/// Maximum number of tasks whose attempts are drawn, the last changed tasks first, and of tasks in
+/// the list of a mission's tasks, the most urgent first.
+const MAX_LANE_TASKS: usize = 1_000;
+const MAX_TASK_ROWS: usize = 5_000;
 /// Maximum number of missions and commits in the caches of this module.
 const MAX_CACHED_MISSIONS: usize = 20;
 const MAX_CACHED_COMMITS: usize = 2_000;
@@ -119,9 +123,14 @@ impl TopicContext<'_> {
         Ok(rows)
     }
 
-    /// Returns the rows of all tasks of a mission, except for the tasks of its lead.
+    /// Returns the rows of a mission's tasks, except for the tasks of its lead. Of a very large
+    /// mission, returns the most urgent tasks.
     pub(super) fn mission_task_rows(&self, id: MissionId) -> Result<Vec<TaskRowView>, StoreError> {
-        let tasks = self.counted_tasks(id)?;
+        let mut tasks = self.counted_tasks(id)?;
+        if tasks.len() > MAX_TASK_ROWS {
+            tasks.sort_by_key(|task| (display::task_rank(self.board, task), task.id));
+            tasks.truncate(MAX_TASK_ROWS);
+        }
         Ok(tasks.iter().map(|task| self.task_row(task)).collect())
     }
 
@@ -421,7 +430,14 @@ impl TopicContext<'_> {
     ) -> Result<(Vec<MissionLane>, usize), StoreError> {
         let mut lanes: BTreeMap<AgentName, MissionLane> = BTreeMap::new();
         let mut known = std::mem::take(&mut cache.attempts);
-        for task in tasks {
+        let agents: BTreeSet<&AgentName> = tasks
+            .iter()
+            .filter_map(|task| task.agent.as_ref())
+            .collect();
+        let total = agents.len();
+        let mut begun: Vec<&Arc<Task>> = tasks.iter().filter(|task| task.agent.is_some()).collect();
+        begun.sort_by_key(|task| std::cmp::Reverse(task.updated_unix_ms));
+        for task in begun.into_iter().take(MAX_LANE_TASKS) {
             let version = (task.attempt, task.updated_unix_ms);
             let bars = match known.remove(&task.id).filter(|(at, _)| *at == version) {
                 Some((_, bars)) => bars,
@@ -447,7 +463,7 @@ impl TopicContext<'_> {
             }
             cache.attempts.insert(task.id, (version, bars));
         }
-        let total = lanes.len();
+        let total = total.max(lanes.len());
         let mut lanes: Vec<MissionLane> = lanes.into_values().collect();
         lanes.sort_by_key(|lane| (lane.at.rank(), std::cmp::Reverse(lane.bars.len())));
         lanes.truncate(MAX_LANES);
