@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { GraphView, TodaySpendView } from '../api';
-import { bounded, drawing, edgePath, neighbour, topicName, zoomed } from './graph';
+import { topicName } from './graph';
+import { bounded, drawing, edgePath, neighbour, zoomed } from './graph-layout';
 import { tickStep, tickText } from './mission-lanes';
 import { fitText, textWidth } from './text-width';
 import { axis, barPosition, ticks, windowFor } from './lanes';
