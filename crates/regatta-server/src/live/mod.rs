@@ -12,6 +12,7 @@ mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
 mod graph; // dependency graphs
 mod mission; // the page of one mission, and the list of missions
+mod mission_history; // decisions and agents on the page of one mission
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
