@@ -14,14 +14,14 @@ const THEMES = ['light', 'dark'];
 const MAX_ELEMENTS = 3_000;
 const HUGE_TASKS = 100_000;
 
-const PAGES = ['/', '/inbox', '/tasks', '/tasks?view=board', '/tasks?view=graph', '/queue', '/files', '/cost', '/agents', '/events', '/events?tab=audit', '/team', '/conversations', '/setup', '/design', '/no-such-page'];
+const PAGES = ['/', '/inbox', '/tasks', '/tasks?view=board', '/tasks?view=graph', '/missions', '/queue', '/files', '/cost', '/agents', '/events', '/events?tab=audit', '/team', '/conversations', '/setup', '/design', '/no-such-page'];
 
 /** The pages of one thing each: the first mission, its tasks in several states, and an agent. */
 async function pagesOfThings(world) {
   const pages = [];
   const missions = await world.call('mission.list');
   const mission = missions[0]?.id;
-  if (mission) pages.push(`/m/${mission}`, `/m/${mission}?tab=graph`, `/replay?mission=${mission}`);
+  if (mission) pages.push(`/m/${mission}`, `/m/${mission}?tab=tasks`, `/m/${mission}?tab=graph`, `/m/${mission}?tab=replay`, `/m/${mission}?tab=compare`, `/replay?mission=${mission}`);
   if (missions.length > 1) pages.push(`/replay?compare=${missions[0].id},${missions[1].id}`);
   const words = new Set();
   for (const task of await world.call('task.list', { all: true })) {

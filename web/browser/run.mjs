@@ -1,8 +1,8 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
 //   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
-//                               [--only team,task,plan,first,session,phone,inbox,
-//                                log,setup,walk,demo30,demo300,fleet30,fleet300,gallery]
+//                               [--only team,task,plan,first,session,phone,inbox,log,
+//                                setup,mission,walk,demo30,demo300,fleet30,fleet300,gallery]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -13,6 +13,7 @@ import { axeTotals, binary, browser, budget, check, dist, option, table, totals,
 import { firstRun } from './first-run-scenario.mjs';
 import { inbox } from './inbox-scenario.mjs';
 import { log } from './log-scenario.mjs';
+import { mission } from './mission-scenario.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { phone } from './phone-scenario.mjs';
 import { plan } from './plan-scenario.mjs';
@@ -31,6 +32,7 @@ const scenarios = {
   inbox,
   log,
   setup,
+  mission,
   walk: () => newcomerWalk({ binary, browser, dist, until, check, log: (line) => console.log(`     ${line}`) }).then((stepCount) => budget('steps of the newcomer walk', stepCount, 12, 'steps')),
   demo30: () => demo(30),
   demo300: () => demo(300),

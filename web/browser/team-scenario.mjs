@@ -134,14 +134,13 @@ export async function team() {
       }
     }
     // Replay: the mission before its last landings.
-    await until('the slider', async () => (await page.locator('input[type=range]').count()) === 1);
+    await until('the slider', async () => (await page.locator('.replay-slider').count()) === 1);
     const landed = () => page.locator('tbody tr', { hasText: 'landed' }).count();
     await until('all six to have landed', async () => (await landed()) === 6);
     check(true, 'replay shows the end of a mission');
-    await page.locator('input[type=range]').evaluate((slider) => {
-      slider.value = String(Number(slider.min) + 12);
-      slider.dispatchEvent(new Event('input', { bubbles: true }));
-    });
+    await page.locator('.replay-slider').focus();
+    await page.keyboard.press('Home');
+    for (let step = 0; step < 8; step += 1) await page.keyboard.press('ArrowRight');
     await until('the earlier state', async () => (await landed()) < 6);
     check(page.url().includes('at='), 'the slider shows an earlier state, and its revision is in the address');
     await shoot(page, 'replay');

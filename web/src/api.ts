@@ -523,6 +523,13 @@ export interface CeilingInput {
 /** The destination of the changes that a turn makes in the repository. */
 export type ChangeDestination = 'review' | 'land' | 'pull';
 
+/** The size of a change. */
+export interface ChangedLines {
+  added: number;
+  files: number;
+  removed: number;
+}
+
 /** a checked name: ChannelName */
 export type ChannelName = string;
 
@@ -1178,6 +1185,7 @@ export interface GraphNodeView {
   column: number;
   critical: boolean;
   label: string;
+  loose?: boolean;
   needs?: TaskId[];
   row: number;
   tasks: TaskId[];
@@ -1828,6 +1836,20 @@ export interface MissionCompare {
   ids: MissionId[];
 }
 
+/** A question or a permission request of an agent, with its answer. */
+export interface MissionDecision {
+  agent: AgentName;
+  answer: string;
+  answered_wall?: number;
+  asked_wall: number;
+  at: DisplayState;
+  by?: string;
+  id: ApprovalId;
+  kind: string;
+  subject: string;
+  task: TaskId;
+}
+
 /** The end of a mission, with the date and the final report. */
 export interface MissionEnd {
   how: MissionEndKind;
@@ -1872,6 +1894,25 @@ export interface MissionHandover {
 /** a mission id */
 export type MissionId = string;
 
+/** Work of a mission that reached the trunk. */
+export interface MissionLanding {
+  agent: AgentName | null;
+  commit: CommitId;
+  lines?: ChangedLines;
+  subject: string;
+  task: TaskId;
+  wall: number;
+}
+
+/** An agent that worked on a mission, with its attempts as bars over time. */
+export interface MissionLane {
+  agent: AgentName;
+  at: DisplayState;
+  bars: LaneBar[];
+  task?: TaskId;
+  word: string;
+}
+
 /** A mission as one row of a list. */
 export interface MissionLineView {
   created_wall: number;
@@ -1897,6 +1938,27 @@ export interface MissionOutlook {
   stuck: number;
 }
 
+/** The page of one mission. */
+export interface MissionPage {
+  actions: PageAction[];
+  asked_by?: string;
+  budget?: Ceiling;
+  decisions: MissionDecision[];
+  decisions_total: number;
+  goal?: string;
+  landings: MissionLanding[];
+  landings_total: number;
+  lanes: MissionLane[];
+  lanes_total: number;
+  mission: MissionRowView;
+  notes?: string[];
+  open: TaskRowView[];
+  open_total: number;
+  report?: string;
+  spent: Spend;
+  waves: MissionWave[];
+}
+
 /** The progress of a mission: how many of its tasks have landed. */
 export interface MissionProgress {
   id: MissionId;
@@ -1910,6 +1972,24 @@ export interface MissionProgress {
 export interface MissionReplay {
   at?: number | null;
   id: string;
+}
+
+/** A mission as one row of the list of missions. */
+export interface MissionRowView {
+  at: DisplayState;
+  counts: StateCount[];
+  created_wall: number;
+  ended_wall?: number;
+  id: MissionId;
+  landed: number;
+  lead: AgentName | null;
+  project: ProjectName;
+  running: boolean;
+  spend: string;
+  tasks: number;
+  text: string;
+  title: string;
+  word: string;
 }
 
 export interface MissionStart {
@@ -1963,6 +2043,14 @@ export interface MissionView {
   tasks: TaskView[];
   title: string;
   wave_commits?: boolean;
+}
+
+/** A wave of a mission: tasks that depend only on tasks of earlier waves. */
+export interface MissionWave {
+  counts: StateCount[];
+  landed: number;
+  tasks: number;
+  wave: number;
 }
 
 export interface MsgAttachment {
@@ -2467,7 +2555,9 @@ export interface RelaunchTeam {
 
 /** A notable moment of a mission, with its revision (number of the event) and a short text. */
 export interface ReplayMarkView {
+  at: DisplayState;
   revision: number;
+  task?: TaskId;
   text: string;
   wall: number;
 }
@@ -2904,6 +2994,12 @@ export interface StartTeam {
   left_out?: MemberName[];
   team: TeamName;
   wait_ms?: number;
+}
+
+/** The number of tasks that are in one state. */
+export interface StateCount {
+  at: DisplayState;
+  count: number;
 }
 
 /** The number of a provider's agents that were in each state, minute by minute. */
@@ -3871,6 +3967,8 @@ export interface Topics {
   head: FleetSummaryView;
   inbox: InboxItemView;
   lanes: AgentLaneView;
+  mission: MissionPage;
+  missions: MissionRowView;
   queue: QueuePage;
   runners: RunnerView;
   shares: StateSharesView;

@@ -16,6 +16,8 @@ import { pending, shellHint, toasts, useTopics } from './ui';
 import type { FleetSummaryView } from './api';
 
 const Task = lazy<{ id: string }>(() => import('./pages/task').then((module) => module.Task));
+const MissionPage = lazy<{ id: string }>(() => import('./pages/mission').then((module) => module.MissionPage));
+const Missions = lazy(() => import('./pages/missions').then((module) => module.Missions));
 const PlanPage = lazy<{ id: string }>(() => import('./pages/plan').then((module) => module.PlanPage));
 const Tasks = lazy(() => import('./pages/tasks').then((module) => module.Tasks));
 const Queue = lazy(() => import('./pages/queue').then((module) => module.Queue));
@@ -54,6 +56,7 @@ function Home() {
 
 function Page({ path }: { path: string }) {
   if (path.startsWith('/t/')) return <Task key={path} id={decodeURIComponent(path.slice(3))} />;
+  if (path.startsWith('/m/')) return <MissionPage key={path} id={decodeURIComponent(path.slice(3))} />;
   if (path.startsWith('/plan/')) return <PlanPage key={path} id={decodeURIComponent(path.slice(6))} />;
   if (path.startsWith('/agents/')) return <Agents key={path} onlyAgent={decodeURIComponent(path.slice(8))} />;
   switch (path) {
@@ -66,6 +69,8 @@ function Page({ path }: { path: string }) {
           <Inbox maxCards={200} openCards={200} />
         </>
       );
+    case '/missions':
+      return <Missions />;
     case '/tasks':
       return <Tasks />;
     case '/queue':

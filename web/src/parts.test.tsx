@@ -8,7 +8,9 @@ import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
 import { eventSummary, parseEvents, perMinute } from './pages/events';
 import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
-import { markAt, timeRows } from './pages/replay';
+import { FIGURES, type FigureRow, canJudge, difference, timeRows } from './pages/compare';
+import { rowsInView } from './pages/mission-tasks';
+import { groupMarks, markAt, sliderMarks } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan-edit';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
@@ -141,8 +143,44 @@ describe('helpers', () => {
   });
 
   it('compared missions have the same activity rows, longest first', () => {
-    const all: Pick<MissionFiguresView, 'time'>[] = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }];
-    expect(timeRows(all).map(([name, cellOf]) => [name, cellOf(0), cellOf(1)])).toEqual([['waiting: rate limit', '–', '1m, 1 time'], ['working', '5s, 2 times', '1s, 1 time']]);
+    const all = [{ time: [{ doing: 'working', times: 2, ms: 5_000 }] }, { time: [{ doing: { waiting: 'rate_limit' }, times: 1, ms: 60_000 }, { doing: 'working', times: 1, ms: 1_000 }] }, { time: [] }] as unknown as MissionFiguresView[];
+    const rows = timeRows(all).map((row) => [row.name, ...all.map((figures) => row.value(figures))]);
+    expect(rows).toEqual([['tasks waiting for a rate limit', 0, 60_000, null], ['tasks working', 5_000, 1_000, null]]);
+  });
+
+  it('a difference says whether it is better or worse', () => {
+    const row = (name: string) => FIGURES.find((figure) => figure.name === name) as FigureRow;
+    expect(difference(row('Cost'), 1_500_000, 1_000_000)).toEqual({ text: '+$0.50 (+50 %)', judgement: 'worse' });
+    expect(difference(row('Duration'), 60_000, 120_000)).toEqual({ text: '−1m (−50 %)', judgement: 'better' });
+    expect(difference(row('Landed share'), 100, 60)).toEqual({ text: '+40 %', judgement: 'better' });
+    expect(difference(row('Tasks'), 4, 2)).toEqual({ text: '+2 (+100 %)', judgement: '' });
+    expect(difference(row('Failed'), 0, 0)).toBeNull();
+    expect(difference(row('Cost'), null, 1)).toBeNull();
+    const judged = (name: string, value: [number, boolean], base: [number, boolean]) => canJudge(row(name), { of: value[0], running: value[1] }, { of: base[0], running: base[1] });
+    // A running mission that has cost less may still cost more, but one that has cost more will not cost less.
+    expect([judged('Cost', [1, true], [2, false]), judged('Cost', [3, true], [2, false]), judged('Cost', [1, false], [2, true]), judged('Cost', [3, false], [2, true])]).toEqual([false, true, true, false]);
+    expect([judged('Cost', [1, true], [2, true]), judged('Landed share', [90, true], [10, false]), judged('Landed share', [90, false], [10, false])]).toEqual([false, false, true]);
+  });
+
+  it('moments of the same kind in a row are one group', () => {
+    const mark = (revision: number, text: string, task?: string) => ({ revision, wall: 0, text, at: 'idle' as const, ...(task ? { task } : {}) });
+    const added = [1, 2, 3, 4, 5].map((n) => mark(n, `T${n} is added`, `T${n}`));
+    const groups = groupMarks([mark(0, 'the mission begins'), ...added, mark(6, 'T1 is started by ann', 'T1'), mark(7, 'T2 is started by bob', 'T2')]);
+    expect(groups.map((group) => [group.from, group.to, group.text])).toEqual([[0, 1, 'the mission begins'], [1, 6, '5 tasks added'], [6, 7, 'T1 is started by ann'], [7, 8, 'T2 is started by bob']]);
+  });
+
+  it('the slider of a replay has a bounded number of marks, and shows the most urgent state of each place', () => {
+    const marks = Array.from({ length: 3_000 }, (_, index) => ({ at: index === 1_500 ? ('failed' as const) : ('working' as const) }));
+    const shown = sliderMarks(marks);
+    expect(shown.length).toBe(300);
+    expect(shown.filter((mark) => mark.at === 'failed').length).toBe(1);
+    expect(sliderMarks([{ at: 'idle' }, { at: 'landed' }])).toEqual([{ percent: 100, at: 'landed' }]);
+  });
+
+  it('a long table has only the rows in view', () => {
+    expect(rowsInView(1_000, 0, 600)).toEqual({ from: 0, to: 26 });
+    expect(rowsInView(1_000, 34_000, 600)).toEqual({ from: 992, to: 1_000 });
+    expect(rowsInView(0, 0, 600)).toEqual({ from: 0, to: 0 });
   });
 
   it('a revision belongs to the mark before it', () => {

@@ -12,6 +12,12 @@ use regatta_core::ids::{
 };
 use serde::{Deserialize, Serialize};
 
+mod mission;
+
+pub use mission::{
+    ChangedLines, MissionDecision, MissionLanding, MissionLane, MissionPage, MissionRowView,
+    MissionWave, StateCount,
+};
 pub use regatta_core::display::DisplayState;
 use regatta_core::display::{FleetSummary, MissionSummary};
 pub use regatta_core::project::LandConfirmation;

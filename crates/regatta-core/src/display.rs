@@ -37,7 +37,7 @@ pub use landing_text::{deferral_text, landing_detail};
 pub use program::{ProgramActivity, program_activity, program_activity_text};
 pub use state_labels::{
     ATTACHING, TaskProgress, activity_display, launch_entry_display, member_entry_display,
-    mission_text, runner_display, task_progress,
+    mission_display, mission_text, runner_display, task_progress,
 };
 pub use summary::{
     EndedCounts, FleetSummary, MissionSummary, TaskCounts, count_each, count_states, fleet_summary,

@@ -28,7 +28,9 @@ export class Topic<Entity = unknown> {
   readonly known = signal(false);
   readonly changed = signal(0);
 
+  /** Returns one entity. A component that calls this renders again when the entity changes, appears or disappears. */
   get(key: string): Entity | undefined {
+    void this.keys.value;
     return this.entities.get(key)?.value as Entity | undefined;
   }
 
@@ -68,6 +70,9 @@ export function subscribe(names: string[]): () => void {
 }
 
 let queue: TabMessage[] = [];
+/** Topics whose entities the next frame replaces. Until it arrives, the page keeps the old entities: a topic without its
+ * entities would look empty, although they are on their way. */
+const resetTopics = new Set<string>();
 let scheduled = false;
 
 function schedule(): void {
@@ -94,8 +99,10 @@ export function apply(): void {
   batch(() => {
     waitingChanges.value = 0;
     for (const message of messages) {
-      if (message.kind === 'reset') message.topics.forEach(clearTopic);
+      if (message.kind === 'reset') for (const name of message.topics) resetTopics.add(name);
       else if (message.kind === 'frame') {
+        resetTopics.forEach(clearTopic);
+        resetTopics.clear();
         if (message.at) clockOffset.value = message.at - Date.now();
         if (message.seq) revision.value = message.seq;
         applyChanges(message.p);
@@ -149,7 +156,8 @@ export function byName(a: string, b: string): number {
   return collator.compare(a, b);
 }
 
-function onMessage(message: TabMessage): void {
+/** Takes a message of the live connection. Changes are applied before the next screen frame. */
+export function onMessage(message: TabMessage): void {
   if (message.kind === 'state') {
     connection.value = message.state;
     return;

@@ -40,21 +40,29 @@ describe('replay', () => {
     const requests: unknown[] = [];
     vi.stubGlobal('fetch', async (url: string, init: RequestInit) => {
       requests.push([url, JSON.parse(String(init.body))]);
-      const data = { mission: 'M1', title: 'Add login', first: 3, last: 40, at: 12, wall: 1_700_000_000_000, event: 'task.started', tasks: [ROW], queue: [], marks: [{ revision: 3, wall: 1, text: 'M1 begins' }, { revision: 12, wall: 2, text: 'T1 is started' }] };
+      const data = { mission: 'M1', title: 'Add login', first: 3, last: 40, at: 12, wall: 1_700_000_000_000, event: 'task.started', tasks: [ROW], queue: [], marks: [{ revision: 3, wall: 1, text: 'M1 begins', at: 'idle' }, { revision: 12, wall: 2, text: 'T1 is started', at: 'working', task: 'T1' }, { revision: 40, wall: 3, text: 'T1 landed', at: 'landed', task: 'T1' }] };
       return new Response(JSON.stringify({ data }));
     });
     visit('/replay?mission=M1&at=12');
     const box = document.createElement('div');
     render(<Replay />, box);
-    await until(() => box.querySelector('input[type=range]') !== null);
+    await until(() => box.querySelector('[role=slider]') !== null);
     expect(requests).toEqual([['/api/v1/mission.replay', { id: 'M1', at: 12 }]]);
     expect(box.textContent).toContain('T1 is started');
     expect(box.textContent).toContain('First <b>');
     expect(box.textContent).toContain('regatta replay M1 --at 12');
-    [...box.querySelectorAll('button')].find((button) => button.textContent?.includes('previous'))?.click();
+    expect(box.textContent).toContain('moment 2 of 3 · revision 12 of 40');
+    expect(box.querySelector('tr[aria-current]')?.textContent).toContain('T1');
+    const slider = box.querySelector('[role=slider]');
+    expect(slider?.getAttribute('aria-valuenow')).toBe('2');
+    box.querySelector<HTMLElement>('[aria-label="previous moment"]')?.click();
     expect(location.search).toContain('at=3');
     await until(() => requests.length === 2);
     expect(requests[1]).toEqual(['/api/v1/mission.replay', { id: 'M1', at: 3 }]);
+    slider?.dispatchEvent(new KeyboardEvent('keydown', { key: 'End', bubbles: true }));
+    // At the last moment, the address has no revision, so that a running mission shows its newest state.
+    expect(location.search).toBe('?mission=M1');
+    await until(() => (box.querySelector<HTMLElement>('.thumb')?.style.left ?? '') === '100%');
     render(null, box);
   });
 });
@@ -222,13 +230,20 @@ describe('tasks', () => {
     visit('/tasks?view=graph&mission=M1');
     const box = document.createElement('div');
     render(<Tasks />, box);
-    await until(() => box.querySelectorAll('svg a').length === 3);
-    const links = [...box.querySelectorAll('svg a')];
-    expect(links.map((element) => element.getAttribute('href'))).toEqual(['/tasks?at=landed&mission=M1', '/t/T1', '/t/T2']);
-    expect(links.map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed', 'T1 waiting: x; on the critical path', 'T2 waiting: Greet <b>, ann, needs T1 T7; on the critical path']);
-    // All nodes can be reached with j and k, in drawing order. Bold edges are on top.
-    expect(box.querySelectorAll('svg a[data-row]').length).toBe(3);
-    expect([...box.querySelectorAll('svg path')].map((element) => element.getAttribute('class'))).toEqual(['', 'bold']);
+    const boxes = () => [...box.querySelectorAll('svg [data-node]')];
+    await until(() => boxes().length === 3);
+    expect(boxes().map((element) => element.getAttribute('href'))).toEqual([null, '/t/T1', '/t/T2']);
+    expect(boxes().map((element) => element.querySelector('title')?.textContent)).toEqual(['2 landed: T7 T8. Unfold', 'T1 waiting: x; on the critical path', 'T2 waiting: Greet <b>, ann, needs T1 T7; on the critical path']);
+    // All boxes can be reached with j and k, in drawing order. Critical edges are on top and have arrow heads.
+    expect(box.querySelectorAll('svg [data-row]').length).toBe(3);
+    expect([...box.querySelectorAll('svg path.edge')].map((element) => [element.getAttribute('class'), element.getAttribute('marker-end')])).toEqual([['edge', 'url(#arrow)'], ['edge bold', 'url(#arrow-critical)']]);
+    expect(box.textContent).toContain('critical path, the longest chain of open tasks: T1 → T2');
+    // A group unfolds in place.
+    boxes()[0]?.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    await until(() => box.querySelectorAll('svg [data-row]').length === 5);
+    expect([...box.querySelectorAll('svg [data-row][href]')].map((element) => element.getAttribute('href'))).toEqual(['/t/T7', '/t/T8', '/t/T1', '/t/T2']);
+    boxes()[0]?.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true }));
+    await until(() => box.querySelectorAll('svg [data-row]').length === 3);
     expect(box.textContent).toContain('regatta graph M1');
     expect(box.querySelectorAll('.faint').length).toBe(0);
     visit('/tasks?view=graph&mission=M1&q=T2');

@@ -1,7 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import type { AgentLaneView, TodaySpendView } from '../api';
-import { edgePath, topicName } from './graph';
+import type { AgentLaneView, GraphView, TodaySpendView } from '../api';
+import { topicName } from './graph';
+import { bounded, drawing, edgePath, neighbour, zoomed } from './graph-layout';
 import { labelWidthFor } from './lanes';
+import { tickStep, tickText } from './mission-lanes';
+import { fitText, textWidth } from './text-width';
 import { axis, barPosition, ticks, windowFor } from './time-axis';
 import { stackedPaths } from './agent-grid';
 import { type Plot, areaPath, chartEnd, moneyTickText, moneyTicks, stepPath, timeTicks } from './spend-scale';
@@ -100,14 +103,77 @@ describe('spend', () => {
   });
 });
 
-describe('an edge of the graph', () => {
-  it('is curved between columns and straight through a cell', () => {
-    expect(edgePath([[0, 0], [1, 0]])).toBe('M178 46C203 46 203 46 228 46');
-    expect(edgePath([[0, 1], [1, 0], [2, 1]])).toBe('M178 96C203 96 203 46 228 46H404C429 46 429 96 454 96');
+describe('the graph', () => {
+  const at = (x: number, y: number) => ({ x, y });
+  const node = (task: string, column: number, row: number, more: Partial<GraphView['nodes'][number]> = {}) => ({ column, row, tasks: [task], label: task, word: 'waiting', at: 'waiting' as const, critical: false, ...more });
+  const GRAPH: GraphView = {
+    title: 'M1',
+    text: '',
+    tasks: 9,
+    columns: 2,
+    rows: 4,
+    nodes: [node('T1', 0, 0), node('T2', 0, 2, { loose: true }), node('T3', 0, 3, { loose: true }), node('T4', 1, 0), node('T5', 1, 1, { tasks: ['T5', 'T6', 'T7'] })],
+    edges: [
+      { from: 0, to: 3, through: [[0, 0], [1, 0]], critical: true },
+      { from: 0, to: 4, through: [[0, 0], [1, 1]], critical: false },
+    ],
+    critical: ['T1', 'T4'],
+  };
+  const closed = drawing(GRAPH, () => false, 3);
+
+  it('has edges that are curved between columns and straight through a cell', () => {
+    expect(edgePath([at(8, 46), at(284, 46)])).toBe('M220 46C252 46 252 46 277 46');
+    expect(edgePath([at(8, 96), at(284, 46), at(560, 96)])).toBe('M220 96C252 96 252 46 284 46H496C528 46 528 96 553 96');
+  });
+
+  it('lists tasks without dependencies as a grid below the others', () => {
+    const [first, second] = [closed.placed[1], closed.placed[2]];
+    expect(closed.looseTop).not.toBeNull();
+    expect(first?.y).toBe(second?.y);
+    expect((first?.y ?? 0) > (closed.placed[4]?.y ?? 0)).toBe(true);
+    const narrow = drawing(GRAPH, () => false, 1);
+    expect((narrow.placed[2]?.y ?? 0) > (narrow.placed[1]?.y ?? 0)).toBe(true);
+    // The critical edge is drawn last.
+    expect(closed.paths.map((path) => path.critical)).toEqual([false, true]);
+  });
+
+  it('makes room for the tasks of an unfolded group', () => {
+    const open = drawing(GRAPH, (found) => found.tasks.length > 1, 3);
+    expect(open.placed[4]?.lines).toBe(3);
+    expect(open.height - closed.height).toBe((open.placed[4]?.height ?? 0) - (closed.placed[4]?.height ?? 0));
+  });
+
+  it('is followed along its edges by the arrow keys', () => {
+    const to = (from: number, key: string) => neighbour(GRAPH, closed, from, `Arrow${key}`);
+    expect([to(0, 'Right'), to(3, 'Left'), to(4, 'Left'), to(3, 'Down'), to(4, 'Up'), to(3, 'Right'), to(1, 'Right')]).toEqual([3, 0, 0, 4, 3, -1, 2]);
+  });
+
+  it('zooms at a point, and is not moved out of its window', () => {
+    const view = zoomed({ x: 0, y: 0, zoom: 1 }, 2, 100, 50);
+    expect(view).toEqual({ zoom: 2, x: -100, y: -50 });
+    expect(zoomed(view, 0.5, 100, 50)).toEqual({ zoom: 1, x: 0, y: 0 });
+    const size = { width: 400, height: 100 };
+    expect(bounded({ x: 900, y: -900, zoom: 1 }, size, 300, 300)).toEqual({ zoom: 1, x: 0, y: 0 });
+    expect(bounded({ x: -900, y: 20, zoom: 1 }, size, 300, 300)).toEqual({ zoom: 1, x: -100, y: 20 });
   });
 
   it('has a topic only for valid scopes', () => {
     expect(['', 'M3', 'T9'].map(topicName)).toEqual(['graph', 'graph.M3', 'graph.T9']);
     expect(['m3', 'A1', 'T09', 'T1,head', 'M'].map(topicName)).toEqual([null, null, null, null, null]);
+  });
+});
+
+describe('labels', () => {
+  it('are cut to the width that they have', () => {
+    expect(fitText('short', 200)).toBe('short');
+    const cut = fitText('Check passwords in constant time', 100);
+    expect(cut.endsWith('…') && textWidth(cut) <= 100).toBe(true);
+    expect(fitText('anything', 3)).toBe('');
+  });
+
+  it('of a time axis are exact', () => {
+    expect([0, 20_000, 90_000, 3_600_000, 5_400_000].map(tickText)).toEqual(['start', '20s', '1m 30s', '1h', '1h 30m']);
+    expect(tickStep(120_000, 7)).toBe(30_000);
+    expect(120_000 / tickStep(120_000, 7) <= 7).toBe(true);
   });
 });

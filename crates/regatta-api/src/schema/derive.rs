@@ -26,6 +26,8 @@ fn stream_schemas() -> Vec<(&'static str, Schema)> {
         ("live.spend", sent_schema::<live_view::TodaySpendView>()),
         ("live.cost", sent_schema::<live_view::CostPage>()),
         ("live.tasks", sent_schema::<live_view::TaskRowView>()),
+        ("live.mission", sent_schema::<live_view::MissionPage>()),
+        ("live.missions", sent_schema::<live_view::MissionRowView>()),
         ("live.graph", sent_schema::<view::GraphView>()),
         ("live.task", sent_schema::<live_view::TaskPage>()),
         ("live.files", sent_schema::<live_view::ProjectFilesView>()),

@@ -1,6 +1,6 @@
 //! Graphs of tasks and their dependencies, with a computed layout that interfaces draw unchanged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::display;
 use regatta_core::ids::{AgentName, TaskId};
@@ -55,6 +55,10 @@ pub struct GraphNodeView {
     pub needs: Vec<TaskId>,
     /// True if the node is on the critical path (the longest chain of unfinished tasks).
     pub critical: bool,
+    /// True if no line begins or ends at the node. Drawings list such nodes compactly below the
+    /// others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub loose: bool,
 }
 
 /// A line from a node to a node that depends on the first one. `from` and `to` are positions in the
@@ -88,10 +92,19 @@ impl GraphView {
             .iter()
             .map(|(task_row, _)| (task_row.id, task_row))
             .collect();
+        let linked: BTreeSet<usize> = laid
+            .edges
+            .iter()
+            .flat_map(|layout_edge| [layout_edge.from, layout_edge.to])
+            .collect();
         let nodes: Vec<GraphNodeView> = laid
             .nodes
             .into_iter()
-            .map(|layout_node| node_view(layout_node, &by_id))
+            .enumerate()
+            .map(|(index, layout_node)| GraphNodeView {
+                loose: !linked.contains(&index),
+                ..node_view(layout_node, &by_id)
+            })
             .collect();
         let edge = |layout_edge: layout::LayoutEdge| GraphEdgeView {
             from: layout_edge.from,
@@ -164,6 +177,7 @@ fn node_view(
             .unwrap_or_default(),
         tasks: layout_node.tasks,
         critical: layout_node.is_critical,
+        loose: false,
     }
 }
 

@@ -2,12 +2,12 @@
 //! side by side.
 
 use regatta_core::budget::Spend;
-use regatta_core::ids::{MissionId, ProjectName};
+use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::task_timeline::ActivityTotal;
 use serde::{Deserialize, Serialize};
 
 use super::LandingView;
-use crate::live_view::TaskRowView;
+use crate::live_view::{DisplayState, TaskRowView};
 
 /// A mission, with its tasks and its landing queue, as it was at one revision (number of an event).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,13 @@ pub struct ReplayMarkView {
     pub revision: u64,
     pub wall: u64,
     pub text: String,
+    /// The state that the moment brought about, such as `landed`; `idle` for a moment that changed
+    /// the state of no task.
+    #[serde(default = "idle")]
+    pub at: DisplayState,
+    /// The task that the moment is about, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskId>,
 }
 
 /// The results of a mission in numbers, for comparison with other missions.
@@ -68,4 +75,8 @@ pub struct MissionFiguresView {
     /// The time that the mission's tasks spent in each activity, the longest first; empty for very
     /// large missions.
     pub time: Vec<ActivityTotal>,
+}
+
+fn idle() -> DisplayState {
+    DisplayState::Idle
 }

@@ -1,10 +1,11 @@
 //! The words for the states of missions, runners and activities, and for the progress of a task in
 //! a drawing of the task graph.
 
+use crate::board::Board;
 use crate::launch::{LaunchEntry, MemberCauseKind, MemberState};
-use crate::mission::MissionState;
+use crate::mission::{Mission, MissionEndKind, MissionState};
 use crate::runner::RunnerState;
-use crate::schedule::WaitKind;
+use crate::schedule::{self, WaitKind};
 use crate::task::TaskStatus;
 use crate::task_timeline::Activity;
 
@@ -57,6 +58,33 @@ pub fn mission_text(
         (MissionState::Active, _) => "active".into(),
         (MissionState::Draining, _) => "paused".into(),
     }
+}
+
+/// Returns the state in which people see a mission, whether it runs or has ended.
+pub fn mission_display(board: &Board, mission: &Mission) -> ItemDisplay {
+    let is_running = board.missions.contains_key(&mission.id);
+    let has_lost_lead = mission
+        .lead
+        .as_ref()
+        .is_some_and(|lead| lead.lost_reason.is_some());
+    let needs_person = || {
+        let outlook = schedule::outlook(board, mission.id);
+        outlook.open > 0 && outlook.is_settled()
+    };
+    let (state, label) = match (&mission.result, mission.state) {
+        (Some(end), _) if end.how == MissionEndKind::Cancelled => {
+            (DisplayState::Failed, "cancelled")
+        }
+        _ if !is_running => (DisplayState::Landed, "done"),
+        _ if has_lost_lead => (DisplayState::Needs, "without a lead"),
+        (_, MissionState::Queued) => (DisplayState::Waiting, "queued"),
+        (_, MissionState::Draining) => (DisplayState::Waiting, "paused"),
+        (_, MissionState::Active) if needs_person() => {
+            (DisplayState::Needs, DisplayState::Needs.label())
+        }
+        (_, MissionState::Active) => (DisplayState::Working, "running"),
+    };
+    ItemDisplay::new(state, label)
 }
 
 /// Returns the state in which people see a member's entry in a launch of its team, which says how

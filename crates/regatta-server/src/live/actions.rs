@@ -5,9 +5,10 @@ use regatta_api::team::MemberLiveView;
 use regatta_core::board::Board;
 use regatta_core::conversation::Conversation;
 use regatta_core::display::{self, TaskAction};
-use regatta_core::ids::{AgentName, TaskId, TeamName};
+use regatta_core::ids::{AgentName, MissionId, TaskId, TeamName};
 use regatta_core::landing::Landing;
 use regatta_core::launch::MemberActivity;
+use regatta_core::mission::MissionState;
 use regatta_core::plan_request;
 use regatta_core::task::Task;
 use serde_json::{Value, json};
@@ -76,6 +77,43 @@ pub(super) trait ActionBuilder {
     fn irreversible(self) -> PageAction;
     fn with_key(self, key: char) -> PageAction;
     fn with_text_at(self, pointer: &str) -> PageAction;
+}
+
+/// Returns the buttons of a running mission.
+pub(super) fn mission_actions(id: MissionId, state: MissionState) -> Vec<PageAction> {
+    let pause = new_button(
+        "Pause",
+        "stop",
+        json!({ "id": id, "drain": true }),
+        format!("regatta mission pause {id}"),
+    );
+    let resume = new_button(
+        "Resume",
+        "resume",
+        json!({ "id": id }),
+        format!("regatta mission resume {id}"),
+    )
+    .default_choice();
+    let stop = new_button(
+        "Stop all agents",
+        "stop",
+        json!({ "id": id }),
+        format!("regatta stop {id}"),
+    )
+    .irreversible();
+    let cancel = new_button(
+        "Cancel mission…",
+        "mission.cancel",
+        json!({ "id": id, "text": "" }),
+        format!("regatta mission cancel {id} --because …"),
+    )
+    .irreversible()
+    .with_text_at("/text");
+    match state {
+        MissionState::Active => vec![pause, stop, cancel],
+        MissionState::Draining => vec![resume, stop, cancel],
+        MissionState::Queued => vec![cancel],
+    }
 }
 
 /// Returns the buttons for a task in its present state.
@@ -448,7 +486,12 @@ mod tests {
     fn every_button_calls_a_verb_with_a_valid_input() {
         let shop = regatta_core::ids::ProjectName::new("shop").unwrap();
         let ann = regatta_core::ids::AgentName::new("ann").unwrap();
-        let all = [queue_actions(&shop, true), queue_actions(&shop, false)];
+        let all = [
+            queue_actions(&shop, true),
+            queue_actions(&shop, false),
+            mission_actions(MissionId(3), MissionState::Active),
+            mission_actions(MissionId(3), MissionState::Draining),
+        ];
         let all = all
             .into_iter()
             .flatten()

@@ -128,7 +128,10 @@ impl TopicContext<'_> {
         }
     }
 
-    fn mission_tasks(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+    pub(super) fn mission_tasks(
+        &self,
+        id: MissionId,
+    ) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         let ended = self
             .ended_mission_tasks(id)?
             .into_iter()

@@ -15,6 +15,8 @@ mod file_conflicts; // tasks that need the same files
 mod graph; // dependency graphs
 mod inbox_items; // what needs a person, with buttons
 mod markdown; // Markdown of agents as HTML
+mod mission; // the page of one mission, and the list of missions
+mod mission_history; // decisions and agents on the page of one mission
 mod queue_page; // the pages of landing queues
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
@@ -58,6 +60,7 @@ pub(crate) struct LiveCaches {
     ended_tasks: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
     /// Ended tasks of recently shown missions.
     ended_mission_tasks: Mutex<BTreeMap<MissionId, graph::EndedMissionTasks>>,
+    missions: mission::MissionCaches,
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
     /// For each project, the number of today's landed changes that touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,

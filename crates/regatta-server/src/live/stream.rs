@@ -17,7 +17,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
-use regatta_core::ids::TaskId;
+use regatta_core::ids::{MissionId, TaskId};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -80,6 +80,10 @@ pub(super) enum Topic {
     Teams,
     Conversations,
     Graph(GraphScope),
+    Missions,
+    Mission(MissionId),
+    /// The rows of all tasks of a mission, including ended tasks.
+    MissionTasks(MissionId),
     Task(TaskId),
 }
 
@@ -103,12 +107,12 @@ impl Topic {
             other if other.starts_with("graph.") => {
                 Topic::Graph(GraphScope::parse(&other["graph.".len()..])?)
             }
-            other => Topic::Task(
-                other
-                    .parse()
-                    .ok()
-                    .filter(|id: &TaskId| id.to_string() == other)?,
-            ),
+            "missions" => Topic::Missions,
+            other => match other.split_once('.') {
+                Some(("mission", id)) => Topic::Mission(parse_exact(id)?),
+                Some(("tasks", id)) => Topic::MissionTasks(parse_exact(id)?),
+                _ => Topic::Task(parse_exact(other)?),
+            },
         })
     }
 
@@ -124,9 +128,16 @@ impl Topic {
             Topic::Task(id) => id.to_string(),
             Topic::Graph(GraphScope::All) => "graph".into(),
             Topic::Graph(of) => format!("graph.{of}"),
+            Topic::Mission(id) => format!("mission.{id}"),
+            Topic::MissionTasks(id) => format!("tasks.{id}"),
             other => format!("{other:?}").to_lowercase(),
         }
     }
+}
+
+/// Parses an id that is written as the server writes it: `T9`, not `t9` or `9`.
+fn parse_exact<T: std::str::FromStr + ToString>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|id: &T| id.to_string() == text)
 }
 
 /// An entity (one unit of a topic's data, which is sent as a whole): its key and its JSON.
@@ -273,8 +284,9 @@ pub(super) async fn live_stream(
                 400,
                 "no_such_topic",
                 format!("the live data has no topic {name:?}"),
-                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
-                runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, tasks.M1, \
+                files, runners, teams, conversations, missions, mission.M1, graph, graph.M1, \
+                graph.T1 or a task",
             )
         })?;
         subscriptions.push(TopicSubscription {
@@ -594,13 +606,27 @@ mod tests {
     #[test]
     fn topics_are_parsed_by_their_names() {
         for name in "head inbox lanes bars shares queue spend tasks files runners teams \
-            conversations T9 graph graph.M3 graph.T9"
+            conversations T9 graph graph.M3 graph.T9 missions mission.M3 tasks.M3"
             .split(' ')
         {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
         for bad in [
-            "", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1",
+            "",
+            "Head",
+            "t9",
+            "T",
+            "T9x",
+            "T09",
+            "lanes ",
+            "../x",
+            "graph.",
+            "graph.m3",
+            "graph.A1",
+            "mission.T3",
+            "mission.m3",
+            "tasks.",
+            "tasks.T1",
         ] {
             assert_eq!(Topic::parse(bad), None, "{bad}");
         }

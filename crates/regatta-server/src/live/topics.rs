@@ -209,6 +209,21 @@ impl TopicContext<'_> {
                 .and_then(|graph| entity("graph".into(), &graph))
                 .into_iter()
                 .collect(),
+            Topic::Missions => self
+                .mission_rows()?
+                .iter()
+                .filter_map(|row| entity(format!("mission/{}", row.id), row))
+                .collect(),
+            Topic::Mission(id) => self
+                .mission_page(id)?
+                .and_then(|page| entity(id.to_string(), &page))
+                .into_iter()
+                .collect(),
+            Topic::MissionTasks(id) => self
+                .mission_task_rows(id)?
+                .iter()
+                .filter_map(|row| entity(format!("task/{}", row.id), row))
+                .collect(),
             Topic::Task(id) => self
                 .task_page(id)?
                 .and_then(|page| entity(id.to_string(), &page))
@@ -261,17 +276,13 @@ impl TopicContext<'_> {
         }
         for mission in newest_missions().take(2) {
             let text = format!("“{}” {}", mission.title, mission.progress_text());
-            sentence.push(sentence_part(
-                text,
-                false,
-                &format!("/tasks?mission={}", mission.id),
-            ));
+            sentence.push(sentence_part(text, false, &format!("/m/{}", mission.id)));
         }
         if summary.missions.len() > 2 {
             sentence.push(sentence_part(
                 plural::count(summary.missions.len() - 2, "more mission"),
                 false,
-                "/tasks",
+                "/missions",
             ));
         }
         if let Some(text) = &self.shared.recovery_notice {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use regatta_api::live_view::TaskRowView;
+use regatta_api::live_view::{DisplayState, TaskRowView};
 use regatta_api::view::{MissionFiguresView, ReplayMarkView, ReplayView};
 use regatta_core::attempt::Attempt;
 use regatta_core::budget::Spend;
@@ -21,8 +21,10 @@ use regatta_core::task_timeline::ActivityTotal;
 use super::*;
 use crate::live;
 
-/// Maximum number of notable moments that a replay shows of a mission.
-const MAX_MARKS: usize = 1_000;
+/// Maximum number of notable moments that a replay shows of a mission, and of additions of tasks
+/// among them.
+const MAX_MARKS: usize = 2_000;
+const MAX_ADDITIONS: usize = 1_000;
 /// Maximum number of missions in one comparison. `MAX_TIMELINES` is the number of tasks above which
 /// the activities of a mission's tasks are not added up.
 const MAX_COMPARED_MISSIONS: usize = 8;
@@ -188,21 +190,27 @@ fn mission_marks(
             {
                 requests.insert(event.approval().id, event.approval().task);
             }
-            let text = match &recorded.event {
+            let moment = match &recorded.event {
                 Event::ApprovalDecided(event) => requests.get(event.approval()).map(|task| {
-                    format!(
-                        "{} of {task} was answered by {}",
-                        event.approval(),
-                        event.decision().by.to_string().trim_end_matches(':')
+                    Moment::new(
+                        DisplayState::Working,
+                        *task,
+                        format!(
+                            "{} of {task} was answered by {}",
+                            event.approval(),
+                            event.decision().by.display_name()
+                        ),
                     )
                 }),
-                _ => mark_text(recorded, id, &tasks_of_mission),
+                _ => notable_moment(recorded, id, &tasks_of_mission),
             };
-            if let Some(text) = text {
+            if let Some(moment) = moment {
                 moments.marks.push(ReplayMarkView {
                     revision: recorded.revision,
                     wall: recorded.now.unix_ms,
-                    text,
+                    text: moment.text,
+                    at: moment.at,
+                    task: moment.task,
                 });
             }
             if matches!(&recorded.event, Event::MissionEnded(event) if *event.mission() == id) {
@@ -219,18 +227,34 @@ fn mission_marks(
             None => return Err(no_mission(id)),
         }
     }
-    if moments.marks.len() > MAX_MARKS {
-        // If the mission has too many notable moments, keep only every n-th one, and always the
-        // first and the last.
-        let every = moments.marks.len().div_ceil(MAX_MARKS);
-        let last = moments.marks.len() - 1;
-        let mut nth = 0;
-        moments.marks.retain(|_| {
-            nth += 1;
-            (nth - 1) % every == 0 || nth - 1 == last
-        });
-    }
+    // The addition of a task says less than its later moments, so additions are thinned out first.
+    thin_out(&mut moments.marks, MAX_ADDITIONS, |mark| {
+        mark.at == DisplayState::Idle && mark.task.is_some()
+    });
+    thin_out(&mut moments.marks, MAX_MARKS, |_| true);
     Ok(moments)
+}
+
+/// Keeps at most about `max` of the moments that `is_thinned` selects: every n-th one, and always the
+/// first and the last.
+fn thin_out(
+    marks: &mut Vec<ReplayMarkView>,
+    max: usize,
+    is_thinned: impl Fn(&ReplayMarkView) -> bool,
+) {
+    let count = marks.iter().filter(|mark| is_thinned(mark)).count();
+    if count <= max {
+        return;
+    }
+    let every = count.div_ceil(max);
+    let mut index = 0;
+    marks.retain(|mark| {
+        if !is_thinned(mark) {
+            return true;
+        }
+        index += 1;
+        (index - 1) % every == 0 || index == count
+    });
 }
 
 /// Returns the revision (number) of an event if the event cannot be read, and `None` otherwise.
@@ -238,61 +262,105 @@ fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
 }
 
-/// Returns a sentence about an event, if it is a notable moment of the mission.
-fn mark_text(
+/// A notable moment of a mission, in words.
+struct Moment {
+    /// The state that the moment brought about.
+    at: DisplayState,
+    task: Option<TaskId>,
+    text: String,
+}
+
+impl Moment {
+    fn new(at: DisplayState, task: TaskId, text: String) -> Moment {
+        Moment {
+            at,
+            task: Some(task),
+            text,
+        }
+    }
+
+    fn of_mission(at: DisplayState, text: String) -> Moment {
+        Moment {
+            at,
+            task: None,
+            text,
+        }
+    }
+}
+
+/// Describes an event, if it is a notable moment of the mission.
+fn notable_moment(
     recorded: &Recorded,
     id: MissionId,
     tasks_of_mission: &std::collections::BTreeSet<TaskId>,
-) -> Option<String> {
+) -> Option<Moment> {
+    use DisplayState::{Failed, Idle, Landed, Landing, Needs, Review, Waiting, Working};
     let is_own = |task: &TaskId| tasks_of_mission.contains(task);
+    let moment = |at, task: &TaskId, text: String| Moment::new(at, *task, format!("{task} {text}"));
     Some(match &recorded.event {
-        Event::MissionStarted(event) if event.mission().id == id => "the mission begins".into(),
-        Event::EventUnreadable(event) => {
+        Event::MissionStarted(event) if event.mission().id == id => {
+            Moment::of_mission(Idle, "the mission begins".into())
+        }
+        Event::EventUnreadable(event) => Moment::of_mission(
+            Idle,
             format!(
                 "event {} cannot be read ({})",
                 recorded.revision,
                 event.why()
-            )
+            ),
+        ),
+        Event::MissionEnded(event) if *event.mission() == id => {
+            Moment::of_mission(Idle, "the mission ends".into())
         }
-        Event::MissionEnded(event) if *event.mission() == id => "the mission ends".into(),
         Event::TaskAdded(event) if is_own(&event.task().id) => {
-            format!("{} is added", event.task().id)
+            moment(Idle, &event.task().id, "is added".into())
         }
         Event::TaskStarted(event) if is_own(event.task()) => {
-            format!("{} is started by {}", event.task(), event.agent())
+            let text = format!("is started by {}", event.agent());
+            moment(Working, event.task(), text)
         }
         Event::TaskValidating(event) if is_own(event.task()) => {
-            format!("{} is checked", event.task())
+            moment(Working, event.task(), "is checked".into())
         }
         Event::TaskSubmitted(event) if is_own(event.task()) => {
-            format!("{} enters the queue", event.task())
+            moment(Landing, event.task(), "enters the queue".into())
         }
         Event::TaskReturned(event) if is_own(event.task()) => {
-            format!("{} comes back: {}", event.task(), event.reason())
+            let text = format!("comes back: {}", event.reason());
+            moment(Waiting, event.task(), text)
         }
         Event::TaskInReview(event) if is_own(event.task()) => {
-            format!("{} is in review", event.task())
+            moment(Review, event.task(), "is in review".into())
         }
         Event::TaskNeedsHuman(event) if is_own(event.task()) => {
-            format!("{} needs you: {}", event.task(), event.reason())
+            let text = format!("needs you: {}", event.reason());
+            moment(Needs, event.task(), text)
         }
-        Event::TaskCompleted(event) if is_own(event.task()) => match event.landed() {
-            Some(_) => format!("{} landed", event.task()),
-            None => format!("{} is done", event.task()),
-        },
+        Event::TaskCompleted(event) if is_own(event.task()) => {
+            let text = match event.landed() {
+                Some(_) => "landed",
+                None => "is done",
+            };
+            moment(Landed, event.task(), text.into())
+        }
         Event::TaskFailed(event) if is_own(event.task()) => {
-            format!("{} failed: {}", event.task(), event.reason())
+            let text = format!("failed: {}", event.reason());
+            moment(Failed, event.task(), text)
         }
         Event::TaskCancelled(event) if is_own(event.task()) => {
-            format!("{} was cancelled", event.task())
+            moment(Failed, event.task(), "was cancelled".into())
         }
         Event::ApprovalAsked(event) if is_own(&event.approval().task) => {
             let approval = event.approval();
-            format!(
-                "{} of {} asks: {}",
-                approval.id,
+            Moment::new(
+                Needs,
                 approval.task,
-                approval.subject()
+                format!(
+                    "{} of {} asks: {}",
+                    approval.id,
+                    approval.task,
+                    approval.subject()
+                ),
             )
         }
         _ => return None,
@@ -327,7 +395,11 @@ fn mission_figures(
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),
-            mission_marks(shared, id, &tasks, until)?.last,
+            if running {
+                until
+            } else {
+                mission_marks(shared, id, &tasks, until)?.last
+            },
         );
         for timeline in shared
             .timeline_reader

@@ -27,9 +27,10 @@ const UNBUILT_INDEX: &str = include_str!("unbuilt.html");
 
 /// The addresses of the web page's parts. The server returns the same file for all of them, and the
 /// script in that file shows the part for the address.
-const PAGE_PATHS: [&str; 13] = [
+const PAGE_PATHS: [&str; 14] = [
     "/",
     "/tasks",
+    "/missions",
     "/queue",
     "/files",
     "/cost",

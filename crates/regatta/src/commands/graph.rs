@@ -4,13 +4,15 @@
 mod picture;
 
 use clap::Args;
-use regatta_api::view::{GraphNodeView, GraphView};
+use regatta_api::view::{GraphEdgeView, GraphNodeView, GraphView};
 use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 
 use crate::client::CallReply;
 use crate::commands::{CommandContext, CommandExamples};
-use crate::output::{CommandResult, Output, first_line, format_table, window_width};
+use crate::output::{
+    CommandResult, Output, cut_to_width, display_width, first_line, format_table, window_width,
+};
 
 /// The examples that `--help` prints, by the command's path.
 pub(crate) const EXAMPLES: CommandExamples = &[("graph", &["regatta graph", "regatta graph M3"])];
@@ -24,6 +26,8 @@ pub(crate) struct GraphArgs {
 
 /// The maximum width of the picture in columns if standard output is not a terminal.
 const DEFAULT_WIDTH: usize = 160;
+/// The maximum width of a task without dependencies, in columns.
+const MAX_LOOSE_WIDTH: usize = 48;
 
 /// Runs `regatta graph`.
 pub(crate) fn graph(app: &CommandContext, args: &GraphArgs) -> CommandResult {
@@ -59,9 +63,17 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
     if graph.nodes.is_empty() {
         return text;
     }
-    match picture::draw_picture(out, graph, window.unwrap_or(DEFAULT_WIDTH)) {
+    let width = window.unwrap_or(DEFAULT_WIDTH);
+    let (linked, loose) = split_loose_nodes(graph);
+    let picture = if linked.nodes.is_empty() {
+        Some(String::new())
+    } else {
+        picture::draw_picture(out, &linked, width)
+    };
+    match picture {
         Some(picture_text) => {
             text += &picture_text;
+            text += &draw_loose_nodes(out, &loose, width, !picture_text.is_empty());
             text += &format!("{}\n", legend(out, graph));
         }
         None => text += &draw_list(out, graph),
@@ -74,6 +86,77 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
             out.paint("longest path of open tasks:", "1"),
             shorten_path(&path).join(arrow)
         );
+    }
+    text
+}
+
+/// Returns the graph without the nodes at which no line begins or ends, and these nodes.
+fn split_loose_nodes(graph: &GraphView) -> (GraphView, Vec<&GraphNodeView>) {
+    let mut new_index = vec![0; graph.nodes.len()];
+    let mut nodes = Vec::new();
+    for (index, node) in graph
+        .nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| !node.loose)
+    {
+        new_index[index] = nodes.len();
+        nodes.push(node.clone());
+    }
+    let edges = graph
+        .edges
+        .iter()
+        .map(|edge| GraphEdgeView {
+            from: new_index[edge.from],
+            to: new_index[edge.to],
+            ..edge.clone()
+        })
+        .collect();
+    let linked = GraphView {
+        columns: nodes.iter().map(|node| node.column + 1).max().unwrap_or(0),
+        nodes,
+        edges,
+        ..graph.clone()
+    };
+    (
+        linked,
+        graph.nodes.iter().filter(|node| node.loose).collect(),
+    )
+}
+
+/// Draws the tasks without dependencies in as many columns as fit, one after the other in rows.
+fn draw_loose_nodes(
+    out: &Output,
+    nodes: &[&GraphNodeView],
+    width: usize,
+    has_picture: bool,
+) -> String {
+    let texts: Vec<String> = nodes
+        .iter()
+        .map(|node| {
+            let label = first_line(&node.label);
+            let label = match node.tasks[..] {
+                [task] => format!("{task} {label}"),
+                _ => label,
+            };
+            out.format_state(node.at, &cut_to_width(&label, MAX_LOOSE_WIDTH))
+        })
+        .collect();
+    let widest = texts.iter().map(|text| display_width(text)).max();
+    let Some(widest) = widest else {
+        return String::new();
+    };
+    let columns = ((width + 2) / (widest + 2)).max(1);
+    let mut text = String::new();
+    if has_picture {
+        text += "without dependencies:\n";
+    }
+    for row in texts.chunks(columns) {
+        let padded: Vec<String> = row
+            .iter()
+            .map(|text| format!("{text}{}", " ".repeat(widest - display_width(text))))
+            .collect();
+        text += &format!("{}\n", padded.join("  ").trim_end());
     }
     text
 }
@@ -237,6 +320,35 @@ longest path of open tasks: T2 → T4 → T6
         assert_eq!(
             draw_graph(&test_output(true), &none, None),
             "all tasks   0 tasks in 0 waves\n"
+        );
+    }
+
+    /// Tasks without dependencies are listed side by side, so that they do not make one tall column.
+    #[test]
+    fn tasks_without_dependencies_are_listed_side_by_side_below_the_picture() {
+        let mut rows = vec![
+            task_row(1, &[], "landed", "word list"),
+            task_row(2, &[1], "working", "french"),
+        ];
+        rows.extend((3..=7).map(|id| task_row(id, &[], "waiting", "loose task")));
+        let expected = "\
+all   7 tasks in 2 waves
+wave 1              wave 2
+✓ T1 word list ───→ ▶ T2 french
+without dependencies:
+‖ T3 loose task  ‖ T4 loose task  ‖ T5 loose task
+‖ T6 loose task  ‖ T7 loose task
+✓ landed  ‖ waiting  ▶ working
+";
+        let draw = |rows: &[(TaskRowView, TaskStatus)]| {
+            let graph = GraphView::new("all".into(), rows, None);
+            draw_graph(&test_output(true), &graph, Some(52))
+        };
+        assert_eq!(draw(&rows), expected);
+        let loose = draw(&rows[2..]);
+        assert!(
+            loose.contains("\n‖ T3 loose task  ‖ T4") && !loose.contains("without"),
+            "{loose}"
         );
     }
 

@@ -59,6 +59,7 @@ mod lists;
 mod lost_work;
 mod messages;
 mod metrics;
+mod mission_page;
 mod newcomer;
 mod next_hints;
 mod pages;
