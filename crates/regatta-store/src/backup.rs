@@ -21,7 +21,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::commit::to_sql_number;
 use crate::errors::{self, StoreFault};
-use crate::event_log;
+use crate::{event_log, event_rows};
 use crate::load::{self, decode_row};
 use crate::store_mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
@@ -91,7 +91,7 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
     while let Some(row) = rows.next()? {
         for event in event_log::events_of_row(row)? {
             let revision = to_sql_number(event.revision)?;
-            let row = event_log::unreadable_row(&event);
+            let row = event_rows::unreadable_row(&event);
             // An event row that cannot be read may contain several events, so the revision (event
             // number) may jump after such a row.
             if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {

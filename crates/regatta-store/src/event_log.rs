@@ -1,28 +1,13 @@
-//! Converts events to rows of the table `events` and back.
-//!
-//! Events of the same moment share a row, so that a transaction that grants sixty-four claims
-//! (leases on files) writes one row instead of sixty-four. A row has the revision (event number) of
-//! its last event. A row with one event has the format of schema 1, in which the author has a
-//! column. In a row with several events, each event is stored with its author.
+//! The table `events` in SQLite. The format of its rows is in `event_rows.rs`.
 
-use regatta_core::command::Actor;
-use regatta_core::event::{Event, Recorded};
+use regatta_core::event::Recorded;
 use regatta_core::ids::Now;
-use regatta_core::limits;
-use regatta_engine::ports::store::UnreadableRow;
 use rusqlite::{Connection, OptionalExtension, Row};
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::commit::{JsonText, to_sql_number};
 use crate::errors::StoreFault;
+use crate::event_rows::{self, EventRow};
 use crate::load::text_bytes;
-
-/// The largest number of events in one row. More events in a row would make reading a single event
-/// slow, because the whole row must be read.
-const MAX_EVENTS_PER_ROW: usize = 64;
-/// The size in bytes from which no further event is added to a row.
-const FULL_ROW_BYTES: usize = 32 * 1024;
 
 /// Stores consecutive events in as few rows as possible. `json` is a buffer that is reused.
 pub(crate) fn append_events(
@@ -33,53 +18,16 @@ pub(crate) fn append_events(
     let mut insert = connection.prepare_cached(
         "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
     )?;
-    let mut remaining = events;
-    while let Some(first) = remaining.first() {
-        json.clear();
-        let is_single = remaining.get(1).is_none_or(|event| event.now != first.now);
-        let count = if is_single {
-            serde_json::to_writer(&mut *json, &first.event)?;
-            1
-        } else {
-            write_row_body(json, remaining)?
-        };
-        let (row, later) = remaining.split_at(count);
-        let last = row.last().map_or(first.revision, |event| event.revision);
-        let author = if is_single {
-            first.by.to_string()
-        } else {
-            String::new()
-        };
+    event_rows::encode_events(json, events, |row| {
         insert.execute((
-            to_sql_number(last)?,
-            to_sql_number(first.now.fleet_ms)?,
-            to_sql_number(first.now.unix_ms)?,
-            author,
-            JsonText(json),
+            to_sql_number(row.revision)?,
+            to_sql_number(row.now.fleet_ms)?,
+            to_sql_number(row.now.unix_ms)?,
+            row.author,
+            JsonText(row.body),
         ))?;
-        remaining = later;
-    }
-    Ok(())
-}
-
-/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns the
-/// number of events that fit.
-fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
-    let mut count = 0;
-    for event in events
-        .iter()
-        .take(MAX_EVENTS_PER_ROW)
-        .take_while(|event| event.now == events[0].now)
-    {
-        if json.len() > FULL_ROW_BYTES {
-            break;
-        }
-        json.push(if count == 0 { b'[' } else { b',' });
-        serde_json::to_writer(&mut *json, &(&event.by, &event.event))?;
-        count += 1;
-    }
-    json.push(b']');
-    Ok(count)
+        Ok::<(), StoreFault>(())
+    })
 }
 
 /// The columns that a query must return, in this order, for [`events_of_row`].
@@ -103,111 +51,26 @@ pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, 
     Ok(last.map(|(revision, fleet_ms)| (revision.unsigned_abs(), fleet_ms.unsigned_abs())))
 }
 
-/// Returns the events of a row, oldest first. In place of an event that cannot be read, returns an
-/// [`Event::EventUnreadable`]. If it is unknown how many events the row has, one such event with
-/// the row's revision (event number) stands for all of them (D11).
+/// Returns the events of a row, oldest first, like [`event_rows::decode_events`].
 pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
-    let body = text_bytes(row.get_ref(1)?);
-    let last = row.get::<_, i64>(0)?.unsigned_abs();
-    let now = Now {
-        fleet_ms: row.get::<_, i64>(2)?.unsigned_abs(),
-        unix_ms: row.get::<_, i64>(3)?.unsigned_abs(),
-    };
-    let recorded = |revision: u64, decoded: DecodedEvent| {
-        let (by, event) =
-            decoded.unwrap_or_else(|why| (Actor::Regatta, limits::unreadable_event(why)));
-        Recorded {
-            revision,
-            now,
-            by,
-            event,
-        }
-    };
-    if body.first() != Some(&b'[') {
-        let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|error| error.to_string());
-        let event = read_event(body).map_err(|error| error.to_string());
-        return Ok(vec![recorded(last, by.and_then(|by| Ok((by, event?))))]);
-    }
-    let events = match parse_row_body(body) {
-        Ok(events) => events,
-        Err(error) => return Ok(vec![recorded(last, Err(error.to_string()))]),
-    };
-    // If the row's revision (event number) is lower than its number of events, the row is damaged,
-    // and the revision of its first event is unknown.
-    let first = last
-        .checked_sub(events.len() as u64)
-        .map(|before| before + 1);
-    let Some(first) = first.filter(|_| !events.is_empty()) else {
-        let reason = "the row has no events, or more events than its number allows";
-        return Ok(vec![recorded(last, Err(reason.into()))]);
-    };
-    Ok((first..)
-        .zip(events)
-        .map(|(revision, decoded)| recorded(revision, decoded))
-        .collect())
-}
-
-/// A decoded event with its author, or the reason why the event cannot be read.
-type DecodedEvent = Result<(Actor, Event), String>;
-
-/// Parses the text that [`write_row_body`] wrote. Only if that fails, parses each event separately,
-/// which is slower.
-fn parse_row_body(body: &[u8]) -> Result<Vec<DecodedEvent>, serde_json::Error> {
-    if let Ok(events) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
-        return Ok(events.into_iter().map(Ok).collect());
-    }
-    let each: Vec<&RawValue> = serde_json::from_slice(body)?;
-    Ok(each
-        .into_iter()
-        .map(|event| parse_row_event(event).map_err(|error| error.to_string()))
-        .collect())
-}
-
-fn parse_row_event(pair: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
-    let (by, event): (&RawValue, &RawValue) = serde_json::from_str(pair.get())?;
-    Ok((
-        serde_json::from_str(by.get())?,
-        read_event(event.get().as_bytes())?,
-    ))
-}
-
-/// Parses one event. The repair in schema 8 wrote the fields of some events in another order (the
-/// data before the kind), so the fields of such events are put in order first.
-fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Fields<'a> {
-        #[serde(borrow)]
-        kind: &'a RawValue,
-        #[serde(borrow)]
-        data: &'a RawValue,
-    }
-
-    serde_json::from_slice(body).or_else(|error| {
-        let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else {
-            return Err(error);
-        };
-        let ordered = format!(r#"{{"kind":{},"data":{}}}"#, fields.kind, fields.data);
-        serde_json::from_slice(ordered.as_bytes())
-    })
-}
-
-/// Returns a description of the row if the event is an [`Event::EventUnreadable`], otherwise
-/// `None`.
-pub(crate) fn unreadable_row(recorded: &Recorded) -> Option<UnreadableRow> {
-    let Event::EventUnreadable(event) = &recorded.event else {
-        return None;
-    };
-    Some(UnreadableRow {
-        table: "events",
-        id: recorded.revision.to_string(),
-        reason: event.why().clone(),
-    })
+    let author: String = row.get(4)?;
+    Ok(event_rows::decode_events(&EventRow {
+        revision: row.get::<_, i64>(0)?.unsigned_abs(),
+        now: Now {
+            fleet_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+            unix_ms: row.get::<_, i64>(3)?.unsigned_abs(),
+        },
+        author: &author,
+        body: text_bytes(row.get_ref(1)?),
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use regatta_engine::ports::store::Store;
     use regatta_testkit::store_suite::history_fixture::all_steps;
+
+    use regatta_core::event::Event;
 
     use super::*;
     use crate::SqliteStore;
@@ -252,7 +115,7 @@ mod tests {
             |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
         let rows = count("SELECT count(*) FROM events");
         assert!(
-            events.len() > 3 * MAX_EVENTS_PER_ROW && rows < events.len() / 4,
+            events.len() > 3 * event_rows::MAX_EVENTS_PER_ROW && rows < events.len() / 4,
             "{} events are in {rows} rows",
             events.len()
         );
@@ -262,9 +125,9 @@ mod tests {
         );
         assert!(
             count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'")
-                <= MAX_EVENTS_PER_ROW
+                <= event_rows::MAX_EVENTS_PER_ROW
         );
-        assert!(count("SELECT max(length(body)) FROM events") < FULL_ROW_BYTES + 8 * 1024);
+        assert!(count("SELECT max(length(body)) FROM events") < event_rows::FULL_ROW_BYTES + 8 * 1024);
         let history = store.history();
         for after in [
             0,

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use crate::commit::to_sql_number;
 use crate::errors::StoreFault;
-use crate::event_log;
+use crate::{event_log, event_rows};
 
 /// Reads the board (the state of all unfinished work) and the uncompleted effects, both as of the
 /// last transaction. Effects are outside actions, such as starting a program.
@@ -52,7 +52,7 @@ pub(crate) fn read_board(
             .iter()
             .filter(|event| event.revision > written_revision)
         {
-            let unreadable = event_log::unreadable_row(event);
+            let unreadable = event_rows::unreadable_row(event);
             if event.revision != board.revision + 1 && unreadable.is_none() {
                 return Err(StoreFault::Damaged(format!(
                     "event {} is missing from its log",

@@ -9,6 +9,8 @@ mod damage;
 mod disk;
 mod hostile;
 mod marks;
+mod postgres;
+mod postgres_cluster;
 mod repairs;
 mod support;
 mod unreadable;
