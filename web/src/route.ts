@@ -2,7 +2,6 @@
 
 import { signal } from '@preact/signals';
 import { rememberFocus } from './focus-memory';
-import { rememberTaskList } from './task-list';
 
 export interface Route {
   path: string;
@@ -35,6 +34,19 @@ addEventListener('popstate', (event) => {
   route.value = currentRoute();
   void import('./focus-restore').then((module) => module.restoreFocus(entry));
 });
+
+export const TASK_LIST_KEY = 'regatta-task-list';
+
+/** Remembers the tasks that a page links to before one of them is opened. */
+export function rememberTaskList(target: string): void {
+  if (!target.startsWith('/t/') || location.pathname.startsWith('/t/')) return;
+  const links = [...document.querySelectorAll('main a[href^="/t/"]')].slice(0, 2_000);
+  try {
+    sessionStorage.setItem(TASK_LIST_KEY, JSON.stringify({ address: location.pathname + location.search, paths: links.map((link) => link.getAttribute('href')) }));
+  } catch {
+    // Without storage, a task's page does not know its neighbours.
+  }
+}
 
 export function navigate(target: string): void {
   if (target === location.pathname + location.search) return;

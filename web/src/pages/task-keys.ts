@@ -127,8 +127,6 @@ export function handleTaskKey(key: string, id: string): boolean {
     case 'c':
       startComment();
       return true;
-    case 'x':
-      return toggleViewed();
     case 's':
       setQueryParam('spaces', queryParam('spaces') === 'no' ? null : 'no');
       return true;
@@ -141,6 +139,8 @@ export function handleTaskKey(key: string, id: string): boolean {
     case 'f':
     case 'w':
     case 'x':
+      // On the change, x marks a file as viewed. In the log, x goes to the next failure.
+      if (key === 'x' && toggleViewed()) return true;
       document.dispatchEvent(new CustomEvent('regatta-log', { detail: key }));
       return true;
     default:

@@ -56,8 +56,9 @@ function CopyChip({ label, text, shown }: { label: string; text: string; shown?:
 const LIST_NAMES: Record<string, string> = { '': 'Now', inbox: 'Inbox', tasks: 'Tasks', queue: 'Queue', files: 'Files', agents: 'Agents', cost: 'Cost', events: 'Events', replay: 'Replay', m: 'Mission' };
 
 function Breadcrumb({ task }: { task: TaskPage }) {
-  const place = neighbours(task.id);
-  const address = place ? (taskList.value?.address ?? '/tasks') : '/tasks';
+  const list = taskList();
+  const place = neighbours(task.id, list);
+  const address = place && list ? list.address : '/tasks';
   const name = LIST_NAMES[address.split(/[/?]/)[1] ?? ''] ?? 'Tasks';
   return (
     <nav class="task-crumbs" aria-label="Breadcrumb">
