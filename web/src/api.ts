@@ -481,6 +481,9 @@ export interface Capacity {
   max: number;
 }
 
+/** The class of the cause that several inbox items share. */
+export type CauseClass = 'request' | 'model' | 'sign_in' | 'settings' | 'silence' | 'reason';
+
 /** The limits of a budget. */
 export interface Ceiling {
   attempts?: number;
@@ -501,6 +504,22 @@ export interface CeilingInput {
 
 /** The destination of the changes that a turn makes in the repository. */
 export type ChangeDestination = 'review' | 'land' | 'pull';
+
+/** The size of a change that waits for a review, and what about it needs a person. */
+export interface ChangeSummary {
+  added?: number;
+  files: number;
+  guarded?: string[];
+  head: CommitId;
+  removed?: number;
+}
+
+/** A change that an action of the page lands. */
+export interface ChangeToLand {
+  confirm: LandConfirmation;
+  head: CommitId;
+  task: TaskId;
+}
 
 /** a checked name: ChannelName */
 export type ChannelName = string;
@@ -1031,6 +1050,7 @@ export type FleetSize = 'few' | 'some' | 'many';
 /** The counts of a fleet or of one project. */
 export interface FleetSummary {
   agents: number;
+  agents_needing_you: number;
   backlog: number;
   blocked_on_person: number;
   completed: number;
@@ -1332,6 +1352,15 @@ export interface InboxAnswer {
   reach?: AnswerScope;
 }
 
+/** The cause of an inbox item, as far as other items can have the same cause. */
+export interface InboxCause {
+  class: CauseClass;
+  detail: string;
+  fix?: string;
+  noun: string;
+  text: string;
+}
+
 /** A choice that a person has for an inbox item, with the API call that carries out the choice. */
 export interface InboxChoice {
   choice: string;
@@ -1391,6 +1420,7 @@ export interface InboxSnooze {
 export interface InboxView {
   agent: AgentName | null;
   ask?: AgentRequest;
+  cause?: InboxCause;
   choices: string[];
   escalated: boolean;
   id: string;
@@ -1433,6 +1463,9 @@ export interface KnowledgeSettings {
 /** a checked name: Label */
 export type Label = string;
 
+/** When the page asks a person for a confirmation before a change lands. */
+export type LandConfirmation = 'unread' | 'always' | 'never';
+
 export interface LandInput {
   claim?: ClaimId | null;
   first?: boolean;
@@ -1472,6 +1505,7 @@ export interface LandingSettings {
   after?: string[];
   batch?: number | null;
   checkout?: CheckoutPolicy;
+  confirm?: LandConfirmation;
   max_hold?: Millis;
   merge_timeout?: Millis;
   mode?: QueueMode;
@@ -2011,8 +2045,6 @@ export interface OfferReply {
 
 /** An action that a person can take, as a button of the page and as a shell command. */
 export interface PageAction {
-  lands?: ChangeToLand;
-  to?: string;
   choice?: ActionChoice;
   cli: string;
   first: boolean;
@@ -2021,6 +2053,8 @@ export interface PageAction {
   input: Record<string, unknown>;
   key?: string;
   label: string;
+  lands?: ChangeToLand;
+  to?: string;
   verb: string;
   words?: string;
 }
@@ -3783,8 +3817,3 @@ export interface Topics {
   tasks: TaskRowView;
   teams: TeamPage;
 }
-
-export interface InboxCause { class: CauseClass; detail: string; fix?: string; noun: string; text: string }
-export type CauseClass = 'request' | 'model' | 'sign_in' | 'settings' | 'silence' | 'reason';
-export interface ChangeSummary { added?: number; files: number; guarded?: string[]; head: CommitId; removed?: number }
-export interface ChangeToLand { confirm: 'unread' | 'always' | 'never'; head: CommitId; task: TaskId }
