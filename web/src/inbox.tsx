@@ -111,9 +111,11 @@ export function Inbox({ maxCards = 20, openCards = 6 }: { maxCards?: number; ope
         </>
       }
       aside={
-        <span class="aside keys">
-          <kbd>j</kbd> <kbd>k</kbd> <span>move ·</span> <kbd>1</kbd>–<kbd>9</kbd> <span>choose</span>
-        </span>
+        list.length > 0 && (
+          <span class="aside keys">
+            <kbd>j</kbd> <kbd>k</kbd> <span>move ·</span> <kbd>1</kbd>–<kbd>9</kbd> <span>choose</span>
+          </span>
+        )
       }
     >
       {list.length === 0 ? (

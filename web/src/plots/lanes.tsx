@@ -61,13 +61,13 @@ export function Lanes({ size, onlyAgent }: { size: FleetSize; onlyAgent?: string
   // The legend names the states that the plot shows.
   const barStates = new Set(lanes.flatMap((lane) => (topic('bars').get(`bars/${lane.agent}`)?.bars ?? []).map((bar) => bar.at)));
   const shownStates = LEGEND.filter((at) => at === 'working' || barStates.has(at) || lanes.some((lane) => lane.at === at));
-  const aside = (
+  const aside = lanes.length > 0 && (
     <>
       {size !== 'many' && <WindowSelect />}
       <button type="button" class="plain" aria-pressed={table} onClick={() => setQueryParam('as', table ? null : 'table', true)}>
         {table ? 'Show as plot' : 'Show as table'}
       </button>
-      {lanes.length > 0 && <Legend states={shownStates} />}
+      <Legend states={shownStates} />
     </>
   );
   return (

@@ -2,6 +2,7 @@
 //! view shows them as one entry with one answer.
 
 use regatta_core::inbox::{CauseClass, InboxKind};
+use regatta_core::natural_sort;
 
 use super::InboxView;
 
@@ -73,7 +74,9 @@ impl<'a> InboxGroup<'a> {
             .iter()
             .map(|item| item.id.strip_prefix("agent:"))
             .collect();
-        Some(format!("regatta resume {}", names?.join(" ")))
+        let mut names = names?;
+        names.sort_by(|a, b| natural_sort::compare(a, b));
+        Some(format!("regatta resume {}", names.join(" ")))
     }
 
     /// Returns the ids of the first items, such as `T3, T4 and 5 more`.

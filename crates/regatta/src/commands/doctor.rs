@@ -65,6 +65,7 @@ pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
         let runtimes = patient.agents.iter().map(|view| &view.agent.runtime);
         checks.extend(fleet::check_agents_exist(runtimes, || presets.clone()));
         checks.extend(patient.agents.iter().flat_map(fleet::check_agent_view));
+        checks.extend(fleet::check_parked(&patient.agents));
         checks.extend(patient.bridges.iter().map(fleet::check_bridge));
         checks.push(check_sandbox());
         DoctorView {

@@ -310,7 +310,7 @@ fn check_unable_agents(items: &[InboxView]) -> Vec<DoctorCheck> {
 }
 
 /// Returns one warning for each reason why agents are parked (get no work until a person acts).
-fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
+pub(super) fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
     let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
     for agent in agents {
         let Some(why) = &agent.parked else { continue };
