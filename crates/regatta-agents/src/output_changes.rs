@@ -68,48 +68,64 @@ impl OutputReader {
             .as_str()
             .is_some_and(|kind| kind.starts_with("tool_call"));
         let call = update["toolCallId"].as_str().filter(|_| is_call)?;
-        let texts: Vec<(usize, &str)> = update["content"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .enumerate()
-            .filter_map(|(index, block)| Some((index, block["content"]["text"].as_str()?)))
-            .collect();
-        let exit_code = acp_exit_code(update);
-        if texts.is_empty() && exit_code.is_none() {
-            return None;
-        }
         let pointers = update["_meta"]["regatta"][CONTINUES_FIELD].as_array();
-        let continues = |block: usize| {
-            let pointer = format!("/content/{block}/content/text");
+        let continues = |block: usize, field: &str| {
+            let pointer = format!("/content/{block}/{field}");
             pointers
                 .into_iter()
                 .flatten()
                 .any(|known| *known == pointer)
         };
+        let texts: Vec<OutputBlock> = update["content"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .enumerate()
+            .filter_map(|(index, block)| {
+                if let Some(text) = block["content"]["text"].as_str() {
+                    let is_part = continues(index, "content/text");
+                    return Some(OutputBlock {
+                        text: text.to_owned(),
+                        is_part,
+                    });
+                }
+                // A repeated change of a file is stored without its text.
+                let is_part = continues(index, "oldText") || continues(index, "newText");
+                let text = if is_part {
+                    String::new()
+                } else {
+                    file_change_text(block)?
+                };
+                Some(OutputBlock { text, is_part })
+            })
+            .collect();
+        let exit_code = acp_exit_code(update);
+        if texts.is_empty() && exit_code.is_none() {
+            return None;
+        }
         if self.blocks.len() > MAX_CALLS {
             self.blocks.clear();
         }
         let known = self.blocks.entry(call.to_owned()).or_default();
-        let replaces = !texts.is_empty() && !texts.iter().any(|(block, _)| continues(*block));
+        let replaces = !texts.is_empty() && !texts.iter().any(|block| block.is_part);
         let mut text = String::new();
-        for (nth, (block, part)) in texts.iter().enumerate() {
+        for (nth, block) in texts.iter().enumerate() {
             let before = known.get(nth).and_then(Option::as_deref);
-            let is_repeated = !replaces && !continues(*block) && before == Some(*part);
+            let is_repeated = !replaces && !block.is_part && before == Some(block.text.as_str());
             if is_repeated {
                 continue;
             }
             if nth > 0 && (replaces || nth >= known.len()) {
                 text.push('\n');
             }
-            text.push_str(part);
+            text.push_str(&block.text);
         }
         if !texts.is_empty() {
             *known = texts
-                .iter()
-                .map(|(block, part)| {
-                    let is_short = part.len() <= SHORT_BLOCK_BYTES && !continues(*block);
-                    is_short.then(|| (*part).to_owned())
+                .into_iter()
+                .map(|block| {
+                    let is_short = block.text.len() <= SHORT_BLOCK_BYTES && !block.is_part;
+                    is_short.then_some(block.text)
                 })
                 .collect();
         }
@@ -120,6 +136,59 @@ impl OutputReader {
             exit_code,
         })
     }
+}
+
+/// A block of a tool's output in one update.
+struct OutputBlock {
+    text: String,
+    /// True if the text follows the text of the same block in an earlier update.
+    is_part: bool,
+}
+
+/// The number of unchanged lines that are shown before and after a change of a file.
+const CONTEXT_LINES: usize = 2;
+
+/// Returns the number of equal pairs at the beginning.
+fn count_same<T: PartialEq>(pairs: impl Iterator<Item = (T, T)>) -> usize {
+    pairs.take_while(|(old, new)| old == new).count()
+}
+
+/// Returns a change of a file as lines with `+` and `-`, with the colours of a terminal. Returns
+/// `None` if the block is no change of a file.
+fn file_change_text(block: &Value) -> Option<String> {
+    let new = block["newText"]
+        .as_str()
+        .filter(|_| block["type"] == "diff")?;
+    let old = block["oldText"].as_str().unwrap_or_default();
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let before = count_same(old.iter().zip(&new));
+    let after = count_same(old[before..].iter().rev().zip(new[before..].iter().rev()));
+    let (removed, added) = (
+        &old[before..old.len() - after],
+        &new[before..new.len() - after],
+    );
+    let path = block["path"].as_str().unwrap_or_default();
+    let mut lines = vec![format!(
+        "\u{1b}[1m{path}\u{1b}[0m +{} −{}",
+        added.len(),
+        removed.len()
+    )];
+    let context =
+        |text: &[&str]| -> Vec<String> { text.iter().map(|line| format!("  {line}")).collect() };
+    lines.extend(context(&new[before.saturating_sub(CONTEXT_LINES)..before]));
+    lines.extend(
+        removed
+            .iter()
+            .map(|line| format!("\u{1b}[31m- {line}\u{1b}[0m")),
+    );
+    lines.extend(
+        added
+            .iter()
+            .map(|line| format!("\u{1b}[32m+ {line}\u{1b}[0m")),
+    );
+    let rest = &new[new.len() - after..];
+    lines.extend(context(&rest[..rest.len().min(CONTEXT_LINES)]));
+    Some(lines.join("\n"))
 }
 
 /// Returns the exit code of a command, at the places where programs report it.
@@ -243,6 +312,41 @@ mod tests {
             joined(&[update(&[&long], &[]), update(&["10 %"], &[])]),
             "10 %"
         );
+    }
+
+    #[test]
+    fn change_of_a_file_is_shown_as_lines() {
+        let change = |old: Option<&str>, new: &str, continues: &[&str]| {
+            record(&json!({ "method": "session/update", "params": { "update": {
+                "sessionUpdate": "tool_call_update", "toolCallId": "e",
+                "content": [{ "type": "diff", "path": "a.rs", "oldText": old, "newText": new }],
+                "_meta": { "regatta": { CONTINUES_FIELD: continues } },
+            }}}))
+        };
+        let mut reader = OutputReader::default();
+        let old = "one\ntwo\nthree\nfour\nfive\nsix\n";
+        let shown = reader
+            .read(&change(Some(old), &old.replace("four", "4\n4½"), &[]))
+            .pop()
+            .unwrap();
+        assert!(shown.replaces);
+        let plain = shown.text.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
+        let plain = plain.replace("\u{1b}[31m", "").replace("\u{1b}[32m", "");
+        assert_eq!(
+            plain,
+            "a.rs +2 −1\n  two\n  three\n- four\n+ 4\n+ 4½\n  five\n  six"
+        );
+        let repeated = reader
+            .read(&change(
+                Some(""),
+                "",
+                &["/content/0/oldText", "/content/0/newText"],
+            ))
+            .pop()
+            .unwrap();
+        assert_eq!((repeated.replaces, repeated.text.as_str()), (false, ""));
+        let created = reader.read(&change(None, "x\n", &[])).pop().unwrap();
+        assert!(created.text.contains("+1 −0") && created.text.ends_with("+ x\u{1b}[0m"));
     }
 
     #[test]

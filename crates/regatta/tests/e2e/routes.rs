@@ -79,7 +79,7 @@ fn fits(written: &str, path: &str) -> bool {
 }
 
 /// The address, the method, a body that changes nothing, and the tokens that may use the address.
-const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
+const ADDRESSES: [(&str, &str, &str, AllowedTokens); 26] = [
     (
         "/api/v1/events?after=0&follow=false",
         "GET",
