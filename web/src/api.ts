@@ -37,6 +37,18 @@ export interface ActivityTotal {
 export type Actor = string;
 
 export interface AgentAdd {
+  anyway: boolean;
+  command: string[];
+  description: string;
+  max_tasks: number;
+  name: AgentName;
+  profile: Profile;
+  provider: string | null;
+  role: Role;
+  runtime: RuntimeName;
+}
+
+export interface AgentAddInput {
   anyway?: boolean;
   command?: string[];
   description?: string;
@@ -947,6 +959,17 @@ export interface FileCell {
   wanted: TaskId[];
 }
 
+/** Tasks that need the same files without an order between them, with what a person can do. */
+export interface FileConflictView {
+  actions: PageAction[];
+  advice: string;
+  is_merge_conflict: boolean;
+  path_count: number;
+  paths: string[];
+  tasks: TaskId[];
+  text: string;
+}
+
 export interface FileInput {
   path: string;
 }
@@ -960,6 +983,16 @@ export interface FileOwnerView {
   others: number[];
   owner: number;
   text: string;
+}
+
+/** A task that holds files or waits for files. */
+export interface FileTaskView {
+  agent: AgentName | null;
+  at: DisplayState;
+  id: TaskId;
+  latest_wall?: number;
+  subject: string;
+  word: string;
 }
 
 /** One run of a hook's command. */
@@ -2008,6 +2041,15 @@ export interface OfferReply {
   task: TaskId;
 }
 
+/** Finished work that left the landing queue without being merged, with the next step. */
+export interface OutOfQueueView {
+  actions: PageAction[];
+  at: DisplayState;
+  landing: LandingView;
+  next: string;
+  word: string;
+}
+
 /** An action that a person can take, as a button of the page and as a shell command. */
 export interface PageAction {
   choice?: ActionChoice;
@@ -2237,11 +2279,11 @@ export interface ProjectAdd {
 
 /** A project's files: who works on each file, until when, and which files several tasks want to change. */
 export interface ProjectFilesView {
-  conflicts?: FileConflictView[];
+  conflicts: FileConflictView[];
   folders: FolderCell[];
   project: ProjectName;
   radar: CollisionForecast;
-  tasks?: FileTaskView[];
+  tasks: FileTaskView[];
   text: string;
 }
 
@@ -2383,8 +2425,8 @@ export interface QueuePage {
   each: [LandingId, PageAction[]][];
   expected: [LandingId, number][];
   held: QueueHold | null;
-  lines?: [LandingId, number][];
-  out?: OutOfQueueView[];
+  lines: [LandingId, number][];
+  out: OutOfQueueView[];
   project: ProjectName;
   queue: LandingView[];
   recent: LandingView[];
@@ -3631,7 +3673,7 @@ export interface WorkspaceSettings {
 
 /** The input of each verb, and the data of its answer. */
 export interface Verbs {
-  'agent.add': { input: AgentAdd; answer: AgentView };
+  'agent.add': { input: AgentAddInput; answer: AgentView };
   'agent.close': { input: AgentClose; answer: AgentView };
   'agent.list': { input: EmptyInput; answer: AgentView[] };
   'agent.rm': { input: AgentNameInput; answer: Done };
@@ -3784,29 +3826,4 @@ export interface Topics {
   task: TaskPage;
   tasks: TaskRowView;
   teams: TeamPage;
-}
-
-export interface OutOfQueueView {
-  actions: PageAction[];
-  at: DisplayState;
-  landing: LandingView;
-  next: string;
-  word: string;
-}
-export interface FileTaskView {
-  agent: AgentName | null;
-  at: DisplayState;
-  id: TaskId;
-  latest_wall?: number;
-  subject: string;
-  word: string;
-}
-export interface FileConflictView {
-  actions: PageAction[];
-  advice: string;
-  is_merge_conflict: boolean;
-  path_count: number;
-  paths: string[];
-  tasks: TaskId[];
-  text: string;
 }
