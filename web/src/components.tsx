@@ -1,7 +1,7 @@
 // Components of several pages that the first page does not need. They are loaded with the page that uses them.
 
 import type { ComponentChildren } from 'preact';
-import { useId, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { plain } from './format';
 import { perform, toast } from './ui';
 
@@ -103,8 +103,10 @@ export interface FieldProps {
   pattern?: string;
 }
 
+let lastFieldId = 0;
+
 export function Field({ label, help, value, set, options, type = 'text', placeholder, required, min, step, pattern }: FieldProps) {
-  const id = useId();
+  const [id] = useState(() => `field-${(lastFieldId += 1)}`);
   const kind = type === 'number' ? ({ type, min, step } as const) : ({ type, pattern } as const);
   const describedBy = help ? `${id}-help` : undefined;
   return (

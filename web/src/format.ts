@@ -1,7 +1,5 @@
 // Formatting of durations, costs and untrusted text.
 
-import type { CapForecast } from './api';
-
 /** Formats a duration: `2m`, `3h`, `12s`. */
 export function age(ms: number): string {
   const s = Math.max(0, Math.floor(ms / 1000));
@@ -32,13 +30,6 @@ export function shortName(name: string, maxLength = 24): string {
 /** Shortens a text in the middle, so that its end stays readable. */
 export function clipMiddle(text: string, maxLength: number): string {
   return text.length > maxLength ? `${text.slice(0, maxLength - 46).trimEnd()}…${text.slice(-45)}` : text;
-}
-
-/** Describes when a cap is reached, in the browser's time zone. */
-export function forecastText(forecast: CapForecast): string {
-  if (forecast.when === 'reached') return 'the cap is reached';
-  if (forecast.when === 'not_today') return 'the cap is not reached today at this rate';
-  return `cap reached about ${clockTime(forecast.wall, false)} at this rate`;
 }
 
 export function tokens(n: number): string {

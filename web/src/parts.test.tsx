@@ -1,8 +1,7 @@
 import { render } from 'preact';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { formJson } from './confirm-dialog';
-import { forecastText } from './format';
-import { price } from './format-cost';
+import { forecastText, price } from './format-cost';
 import { groupItems } from './inbox';
 import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';

@@ -2,8 +2,8 @@
 
 import { useEffect, useState } from 'preact/hooks';
 import { EmptyState, Figures, GaugeBar, type FigureProps, ShellLine, seriesClass } from '../components';
-import { forecastText, plain, tokens, usd } from '../format';
-import { price } from '../format-cost';
+import { plain, tokens, usd } from '../format';
+import { forecastText, price } from '../format-cost';
 import { topic } from '../live/client';
 import { SpendLine } from '../plots/spend';
 import { queryParam, setQueryParam } from '../route';

@@ -1,9 +1,9 @@
 // The batches of a merge queue. Landings that are tested together share one cell; a failed batch is set apart.
 
 import { plain } from '../format';
-import { Mark, TaskLink } from '../ui';
+import { ActionButton, Age, Mark, Panel, TaskLink } from '../ui';
+import './queue-batches.css';
 import type { BatchView, LandingView, QueuePage } from '../api';
-import { TrunkCell } from './queue';
 
 const MAX_BATCHES = 6;
 const MAX_BATCH_MEMBERS = 6;
@@ -73,6 +73,15 @@ function BatchCell({ batch, members, trunk }: { batch: BatchView; members: Landi
   );
 }
 
+function TrunkCell({ queue }: { queue: QueuePage }) {
+  return (
+    <li class="car trunk">
+      <div>{queue.trunk}</div>
+      <small class="mono">{queue.tip ? queue.tip.slice(0, 10) : 'nothing landed yet'}</small>
+    </li>
+  );
+}
+
 /** The trunk, followed by the batches in merge order. */
 export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: QueuePage; maxBatches?: number }) {
   const { batches, more } = visibleBatches(queue, maxBatches);
@@ -84,5 +93,29 @@ export function QueueBatches({ queue, maxBatches = MAX_BATCHES }: { queue: Queue
       ))}
       {more > 0 && <li class="car">{more} more</li>}
     </ol>
+  );
+}
+
+/** A queue as a panel of the first page. */
+export function QueuePanel({ queue, withName }: { queue: QueuePage; withName: boolean }) {
+  return (
+    <Panel
+      title={<a href="/queue">Merge queue</a>}
+      aside={
+        <span class="aside">
+          {withName ? `${queue.project} · ` : ''}
+          {queue.held ? `held by ${queue.held.by}: ${plain(queue.held.reason, 100)}` : queue.text}
+          {queue.queue.length > 0 && (
+            <>
+              {' · oldest '}
+              <Age since={Math.min(...queue.queue.map((landing) => landing.queued_wall))} />
+            </>
+          )}{' '}
+          {queue.held && queue.actions.map((action) => <ActionButton key={action.label} action={action} />)}
+        </span>
+      }
+    >
+      <QueueBatches queue={queue} />
+    </Panel>
   );
 }

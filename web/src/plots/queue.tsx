@@ -1,62 +1,29 @@
-// The merge queues of all projects. The batches are loaded when a queue has landings.
+// The merge queues of all projects on the first page. The panel of a queue is loaded when the queue has landings or is
+// held.
 
 import { topic } from '../live/client';
-import { plain } from '../format';
 import { lazy } from '../lazy';
-import { ActionButton, Age, Empty, Panel, useTopics } from '../ui';
+import { Empty, Panel, useTopics } from '../ui';
 import type { QueuePage } from '../api';
-import './queue-batches.css';
 
-const QueueBatches = lazy<{ queue: QueuePage }>(() => import('./queue-batches').then((module) => module.QueueBatches));
-
-export function TrunkCell({ queue }: { queue: QueuePage }) {
-  return (
-    <li class="car trunk">
-      <div>{queue.trunk}</div>
-      <small class="mono">{queue.tip ? queue.tip.slice(0, 10) : 'nothing landed yet'}</small>
-    </li>
-  );
-}
+const QueuePanel = lazy<{ queue: QueuePage; withName: boolean }>(() => import('./queue-batches').then((module) => module.QueuePanel));
 
 export function MergeQueues() {
   useTopics('queue');
   const queues = topic('queue').all();
-  if (queues.length === 0) {
+  const busy = queues.filter((queue) => queue.queue.length > 0 || queue.held);
+  if (busy.length > 0) {
     return (
-      <Panel title="Merge queue">
-        <Empty known={topic('queue').known.value}>No projects yet.</Empty>
-      </Panel>
+      <>
+        {busy.map((queue) => (
+          <QueuePanel key={queue.project} queue={queue} withName={queues.length > 1} />
+        ))}
+      </>
     );
   }
   return (
-    <>
-      {queues.map((queue) => (
-        <Panel
-          key={queue.project}
-          title={<a href="/queue">Merge queue</a>}
-          aside={
-            <span class="aside">
-              {queues.length > 1 ? `${queue.project} · ` : ''}
-              {queue.held ? `held by ${queue.held.by}: ${plain(queue.held.reason, 100)}` : queue.text}
-              {queue.queue.length > 0 && (
-                <>
-                  {' · oldest '}
-                  <Age since={Math.min(...queue.queue.map((landing) => landing.queued_wall))} />
-                </>
-              )}
-              {queue.held && queue.actions.map((action) => <ActionButton key={action.label} action={action} />)}
-            </span>
-          }
-        >
-          {queue.queue.length > 0 ? (
-            <QueueBatches queue={queue} />
-          ) : (
-            <ol class="train">
-              <TrunkCell queue={queue} />
-            </ol>
-          )}
-        </Panel>
-      ))}
-    </>
+    <Panel title={<a href="/queue">Merge queue</a>}>
+      <Empty known={topic('queue').known.value}>{queues.length === 0 ? 'No projects yet.' : 'Nothing waits to land.'}</Empty>
+    </Panel>
   );
 }

@@ -4,8 +4,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { seriesClass } from '../components';
 import { clockTime, plain, usd } from '../format';
+import { forecastText } from '../format-cost';
 import { queryParam, setQueryParam } from '../route';
 import { type Plot, areaPath, chartEnd, chartStart, moneyTickText, moneyTicks, stepPath, timeTicks, xAt, yAt } from './spend-scale';
+import { Panel, clock } from '../ui';
 import type { TodaySpendView } from '../api';
 import './spend-chart.css';
 
@@ -118,7 +120,7 @@ function useWidth() {
   return { box, width };
 }
 
-export function SpendChart({ spending, now, text, height }: { spending: TodaySpendView; now: number; text: string; height: number }) {
+function SpendChart({ spending, now, text, height }: { spending: TodaySpendView; now: number; text: string; height: number }) {
   const { box, width } = useWidth();
   const isTable = queryParam('spend') === 'table';
   const end = chartEnd(spending, now);
@@ -160,5 +162,15 @@ export function SpendChart({ spending, now, text, height }: { spending: TodaySpe
         </svg>
       )}
     </div>
+  );
+}
+
+/** Today's cost as a panel: its text with the forecast, and the chart. */
+export function SpendPanel({ spending, height }: { spending: TodaySpendView; height: number }) {
+  const text = `${spending.text}${spending.forecast ? ` · ${forecastText(spending.forecast)}` : ''}`;
+  return (
+    <Panel title={<a href="/cost">Spend today</a>} aside={<span class={`aside ${spending.forecast?.when === 'reached' ? 'bad' : ''}`}>{text}</span>}>
+      <SpendChart spending={spending} now={clock.value} text={text} height={height} />
+    </Panel>
   );
 }
