@@ -18,7 +18,7 @@ async function missions(world) {
   ]);
   await until('a request', async () => (await world.call('inbox.list')).length === 1);
   await world.start('A thousand notes', Array.from({ length: 1_000 }, (_, index) => ({ subject: `Note ${index}`, files: [`n/${index}.md`], after: index < 100 ? [] : [index - 100] })));
-  await world.start(`Hostile ${HOSTILE.slice(0, 150)}`, [{ subject: `${HOSTILE}${'w'.repeat(200)}`, files: ['h/1'] }]);
+  await world.start(`Hostile ${HOSTILE.slice(0, 150)}`, [{ subject: `${HOSTILE}${'w'.repeat(60)}`, files: ['h/1'] }]);
 }
 
 async function overview(page, world) {

@@ -4,7 +4,8 @@ import './replay.css';
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { age, plain, usd } from '../format';
-import { byName, topic } from '../live/client';
+import { topic } from '../live/client';
+import { MissionSelect } from '../plots/mission-select';
 import { route, setQueryParam } from '../route';
 import { call } from '../session';
 import { Mark, Panel, useTopics } from '../ui';
@@ -102,26 +103,6 @@ export function difference(row: FigureRow, value: number | null, base: number | 
   const sign = value > base ? '+' : '−';
   const percent = base === 0 || row.text(1).includes('%') ? '' : ` (${sign}${Math.round((Math.abs(value - base) / base) * 100)} %)`;
   return { text: `${sign}${row.text(Math.abs(value - base))}${percent}`, judgement: row.better ? ((value > base) === (row.better === 'higher') ? 'better' : 'worse') : '' };
-}
-
-/** A select for another mission. */
-export function MissionSelect({ label, exclude, onPick }: { label: string; exclude: string[]; onPick: (id: string) => void }) {
-  useTopics('missions');
-  const missions = topic('missions')
-    .all()
-    .filter((mission) => !exclude.includes(mission.id))
-    .sort((a, b) => Number(b.running) - Number(a.running) || byName(b.id, a.id));
-  if (missions.length === 0) return null;
-  return (
-    <select class="mission-select" aria-label={label} value="" onChange={(event) => event.currentTarget.value && onPick(event.currentTarget.value)}>
-      <option value="">{label}</option>
-      {missions.map((mission) => (
-        <option key={mission.id} value={mission.id}>
-          {mission.id} {plain(mission.title, 60)} · {mission.word}
-        </option>
-      ))}
-    </select>
-  );
 }
 
 function Cell({ row, all, index }: { row: FigureRow; all: MissionFiguresView[]; index: number }) {

@@ -14,6 +14,10 @@ import { Compare } from './compare';
 import { TaskTable } from './mission-tasks';
 import { MissionReplay } from './replay';
 
+// One part of the script for all pages of missions keeps the initial script small.
+export { Missions } from './missions';
+export { Replay } from './replay';
+
 const TABS = ['overview', 'tasks', 'graph', 'replay', 'compare'] as const;
 type Tab = (typeof TABS)[number];
 

@@ -5,13 +5,14 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { clockTime, plain } from '../format';
 import { byName, topic } from '../live/client';
+import { MissionSelect } from '../plots/mission-select';
 import { navigate, queryParam, setQueryParam } from '../route';
 import { call } from '../session';
 import { type Column } from '../table';
 import { Empty, Panel, useTopics } from '../ui';
 import type { DisplayState, ReplayMarkView, ReplayView, StateCount, TaskRowView } from '../api';
 import { STATES } from '../states';
-import { Compare, MissionSelect } from './compare';
+import { Compare } from './compare';
 import { TaskCells, VirtualTable } from './mission-tasks';
 
 /** The pause between two moments while the replay plays. */

@@ -7,13 +7,13 @@ import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { plain, shortName } from '../format';
 import { topic } from '../live/client';
-import { MissionSelect } from '../pages/compare';
 import { route, setQueryParam } from '../route';
 import { Empty, useTopics } from '../ui';
 import type { DisplayState, GraphView, TaskRowView } from '../api';
 import { STATES } from '../states';
 import { BOX, type GraphNode, LINE, MAX_LINES, MIN_ZOOM, type Placed, type View, bounded, drawing, neighbour, zoomed } from './graph-layout';
 import { Legend } from './lanes';
+import { MissionSelect } from './mission-select';
 import { fitText, textWidth } from './text-width';
 
 const ZOOM_STEP = 1.25;
