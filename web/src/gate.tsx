@@ -14,7 +14,8 @@ export function Gate({ problem }: { problem: Problem | null }) {
   const busy = useSignal(false);
   const send = async (event: Event) => {
     event.preventDefault();
-    const code = codeIn(text.peek());
+    // A phone may write the first letter as a capital.
+    const code = codeIn(text.peek().toLowerCase());
     if (!code) {
       failure.value = 'A code has 16 letters and digits. Paste the code, or the whole address that the command printed.';
       return;

@@ -13,7 +13,7 @@ import { groupMarks, markAt, sliderMarks } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan-edit';
 import { matches } from './pages/tasks';
 import { differs } from './pages/team';
-import { call, exchangeCode, key } from './session';
+import { call, codeIn, exchangeCode, key } from './session';
 import { Text, withText } from './ui';
 import { visibleBatches } from './plots/queue-batches';
 import type { BatchView, CostSum, FileCell, FolderCell, InboxItemView, LandingView, MissionFiguresView, PlannedTask, PlannedTaskFields, QueuePage, TaskRowView } from './api';
@@ -39,6 +39,11 @@ describe('sign-in', () => {
       ['/enter', 'POST', '{"code":"abcdefgh23456789"}', undefined],
       ['/api/v1/land', 'POST', '{"id":"T9"}', 'rk_1'],
     ]);
+  });
+
+  it('finds the code in what a person pastes at the gate', () => {
+    for (const text of ['abcdefgh23456789', ' http://127.0.0.1:7777/#abcdefgh23456789 ', 'http://127.0.0.1:7777/t/T9?diff=split#abcdefgh23456789']) expect(codeIn(text)).toBe('abcdefgh23456789');
+    for (const text of ['', 'regatta open', 'abcdefgh2345678', 'http://127.0.0.1:7777/abcdefgh23456789x']) expect(codeIn(text)).toBeNull();
   });
 
   it('forgets a key that the daemon rejects', async () => {
