@@ -120,6 +120,29 @@ export interface AgentLaneView {
   word: string;
 }
 
+/** A row of the page's list of agents. */
+export interface AgentListRow {
+  actions: PageAction[];
+  advice?: string;
+  agent: AgentName;
+  at: DisplayState;
+  attempt?: AttemptId;
+  band?: ContextBand;
+  capacity: Capacity;
+  context?: number;
+  doing?: string;
+  heard_wall?: number;
+  micro_usd?: number;
+  provider: string;
+  running: string;
+  since_wall: number;
+  subject: string;
+  task: TaskId | null;
+  text: string;
+  wanted: string;
+  word: string;
+}
+
 /** a checked name: AgentName */
 export type AgentName = string;
 
@@ -199,6 +222,17 @@ export interface AgentWhyView {
   updated_wall: number;
   waits: WaitReason[];
   word: string;
+}
+
+/** A window of the page's list of agents. */
+export interface AgentWindow {
+  all: number;
+  counts: StateCount[];
+  offset: number;
+  providers: ProviderCount[];
+  revision: number;
+  rows: AgentListRow[];
+  total: number;
 }
 
 /** The requests to which an answer applies: only this request, or also similar requests. */
@@ -621,6 +655,9 @@ export interface ContentCheck {
   pattern: string;
 }
 
+/** How full the context of an agent's model is. */
+export type ContextBand = 'free' | 'filling' | 'full';
+
 /** A thread of an outside service, connected with one agent's session. */
 export interface Conversation {
   addressed: number;
@@ -919,6 +956,19 @@ export interface EscapeView {
   worker: AgentName;
 }
 
+/** A row of the page's list of events. */
+export interface EventRow {
+  about: string;
+  at?: DisplayState;
+  by: string;
+  kind: string;
+  revision: number;
+  subject?: string;
+  task?: TaskId;
+  text: string;
+  wall: number;
+}
+
 /** An event (a recorded change of something that the daemon manages), as clients receive it. */
 export interface EventView {
   by: string;
@@ -927,6 +977,13 @@ export interface EventView {
   revision: number;
   subject: string;
   time: string;
+}
+
+/** A window of the page's list of events, newest first. */
+export interface EventWindow {
+  next_before?: number;
+  revision: number;
+  rows: EventRow[];
 }
 
 /** The source of an observation about a team member. */
@@ -1897,6 +1954,12 @@ export interface MissionSummary {
   title: string;
 }
 
+/** A mission with its title. */
+export interface MissionTitle {
+  id: MissionId;
+  title: string;
+}
+
 /** A mission with its tasks and its progress. */
 export interface MissionView {
   agents: AgentName[];
@@ -2293,6 +2356,12 @@ export interface ProjectView {
 export interface ProviderBand {
   micro_usd: number[];
   name: string;
+}
+
+/** A number of agents of one provider. */
+export interface ProviderCount {
+  count: number;
+  provider: string;
 }
 
 /** A coding agent's program that Regatta knows by name, with the fact whether the program is installed and signed in. */
@@ -2851,6 +2920,12 @@ export interface StartTeam {
   wait_ms?: number;
 }
 
+/** A number of tasks or agents in one state. */
+export interface StateCount {
+  at: DisplayState;
+  count: number;
+}
+
 /** The number of a provider's agents that were in each state, minute by minute. */
 export interface StateSharesView {
   lanes: number;
@@ -2982,6 +3057,27 @@ export interface TaskList {
   mission?: string | null;
   project?: ProjectName | null;
   status?: TaskStatus[];
+}
+
+/** A row of the page's list of tasks. */
+export interface TaskListRow {
+  added?: number;
+  agent: AgentName | null;
+  at: DisplayState;
+  blocked_by: TaskId[];
+  commit?: string;
+  id: TaskId;
+  micro_usd?: number;
+  mission: MissionId | null;
+  priority: number;
+  project: ProjectName;
+  rank: number;
+  removed?: number;
+  since_wall: number;
+  subject: string;
+  text: string;
+  wave: number;
+  word: string;
 }
 
 /** A task with all details, for the task's own page. */
@@ -3180,6 +3276,21 @@ export interface TaskView {
   wave: number;
   word: string;
   workspace?: string;
+}
+
+/** A window of the page's list of tasks. */
+export interface TaskWindow {
+  all: number;
+  counts: StateCount[];
+  is_counting: boolean;
+  micro_usd?: number;
+  missions: MissionTitle[];
+  needs_you: number;
+  offset: number;
+  revision: number;
+  rows: TaskListRow[];
+  total: number;
+  unlisted: number;
 }
 
 /** A team with the settings that a person asked for. */

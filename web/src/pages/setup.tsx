@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { plain } from '../format';
-import { eventSummary } from './events';
+import { eventSummary } from '../event-summary';
 import { topic } from '../live/client';
 import { call } from '../session';
 import { queryParam, setQueryParam } from '../route';
