@@ -88,7 +88,10 @@ impl ListWindows {
         let (state, agent) = (STATES[pick(STATES.len())], agents[pick(agents.len())]);
         ListWindows {
             all: window(api, &format!("tasks?limit={MAX_ROWS}")),
-            narrowed: window(api, &format!("tasks?agent={agent}&at={state}&limit=2&offset=1")),
+            narrowed: window(
+                api,
+                &format!("tasks?agent={agent}&at={state}&limit=2&offset=1"),
+            ),
             state,
             agent: agent.to_owned(),
             agents: window(api, "agents?limit=100"),
@@ -105,7 +108,11 @@ impl ListWindows {
     pub(crate) fn check(&self, listed: &ListedByApi, summary: &Value) {
         self.check_tasks(listed, summary);
         self.check_narrowed_tasks(listed);
-        assert_eq!(counts(&self.agents), count_states(&listed.agents), "W2: agents");
+        assert_eq!(
+            counts(&self.agents),
+            count_states(&listed.agents),
+            "W2: agents"
+        );
         assert_eq!(self.agents["all"], listed.agents.len(), "W2: all agents");
         let shown = |of: &[Value], name: &str| -> BTreeSet<String> {
             let of = of.iter();
@@ -126,7 +133,11 @@ impl ListWindows {
 
     fn check_tasks(&self, listed: &ListedByApi, summary: &Value) {
         let found = counts(&self.all);
-        assert_eq!(found, count_states(&listed.tasks), "W2: the counts of all tasks");
+        assert_eq!(
+            found,
+            count_states(&listed.tasks),
+            "W2: the counts of all tasks"
+        );
         for (state, name) in [
             ("working", "working"),
             ("waiting", "waiting"),
