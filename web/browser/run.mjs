@@ -1,7 +1,7 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
 //   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
-//                               [--only team,plan,walk,demo30,demo300,fleet30,fleet300,gallery]
+//                               [--only team,plan,walk,demo30,demo300,fleet30,fleet300,lists,gallery] [--tasks N]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -9,6 +9,7 @@
 import { demo, fleet } from './fleet-scenario.mjs';
 import { gallery } from './gallery.mjs';
 import { axeTotals, binary, browser, budget, check, dist, option, table, totals, until } from './harness.mjs';
+import { lists } from './lists-scenario.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { plan } from './plan-scenario.mjs';
 import { team } from './team-scenario.mjs';
@@ -21,6 +22,7 @@ const scenarios = {
   demo300: () => demo(300),
   fleet30: () => fleet(30),
   fleet300: () => fleet(300),
+  lists,
   gallery,
 };
 const selected = option('--only')?.split(',');

@@ -8,7 +8,7 @@
 //! Not here: the rows of the window, which the server builds.
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use regatta_core::display::DisplayState;
@@ -308,7 +308,7 @@ impl TaskListFilter {
 
     /// Compares two tasks in the requested order. Tasks whose value is unknown come last in either
     /// direction.
-    fn compare(&self, a: &ListedTask, b: &ListedTask) -> Ordering {
+    fn compare(&self, a: &MatchingTask<'_>, b: &MatchingTask<'_>) -> Ordering {
         let direct = |order: Ordering| {
             if self.is_descending {
                 order.reverse()
@@ -317,13 +317,12 @@ impl TaskListFilter {
             }
         };
         let known = |a: bool, b: bool| b.cmp(&a);
+        let (agent_ranks, a, b) = ((a.agent_rank, b.agent_rank), a.task, b.task);
         let order = match self.sort {
             "id" => direct(a.id.cmp(&b.id)),
-            "subject" => direct(natural_sort::compare(&a.text, &b.text)),
-            "agent" => known(a.agent.is_some(), b.agent.is_some()).then_with(|| {
-                let name = |task: &ListedTask| task.agent.clone().unwrap_or_default();
-                direct(natural_sort::compare(&name(a), &name(b)))
-            }),
+            "subject" => direct(a.text.cmp(&b.text)),
+            "agent" => known(a.agent.is_some(), b.agent.is_some())
+                .then_with(|| direct(agent_ranks.0.cmp(&agent_ranks.1))),
             "mission" => known(a.mission.is_some(), b.mission.is_some())
                 .then_with(|| direct(a.mission.cmp(&b.mission))),
             "cost" => known(a.micro_usd.is_some(), b.micro_usd.is_some())
@@ -332,6 +331,26 @@ impl TaskListFilter {
             _ => direct(a.urgency().cmp(&b.urgency())),
         };
         order.then_with(|| a.compare_urgency(b))
+    }
+}
+
+/// A task that matches a query.
+struct MatchingTask<'a> {
+    task: &'a ListedTask,
+    /// The position of the task's agent in the natural order of the agents' names, if the list is
+    /// sorted by agent. Comparing the names of every pair of tasks would take seconds.
+    agent_rank: usize,
+}
+
+/// Sets the position of each task's agent among the agents of all these tasks.
+fn rank_agents(tasks: &mut [MatchingTask<'_>]) {
+    let names = tasks.iter().filter_map(|found| found.task.agent.as_deref());
+    let mut names: Vec<&str> = names.collect::<HashSet<&str>>().into_iter().collect();
+    natural_sort::sort(&mut names, |name| name);
+    let ranks: HashMap<&str, usize> = names.into_iter().zip(0..).collect();
+    for found in tasks {
+        let agent = found.task.agent.as_deref();
+        found.agent_rank = agent.and_then(|name| ranks.get(name).copied()).unwrap_or(0);
     }
 }
 
@@ -379,18 +398,24 @@ pub fn select_window<'a>(
             state_count.count += 1;
         }
         if filter.matches_state(task) {
-            matching.push(task);
+            matching.push(MatchingTask {
+                task,
+                agent_rank: 0,
+            });
         }
     }
     let total = matching.len();
-    let priced = matching.iter().filter_map(|task| task.micro_usd);
+    let priced = matching.iter().filter_map(|found| found.task.micro_usd);
     let micro_usd = priced.reduce(u64::saturating_add);
     // Sort only the window, because sorting a long list takes much longer than finding its parts.
     let (start, end) = (
         filter.offset.min(total),
         filter.offset.saturating_add(filter.limit).min(total),
     );
-    let compare = |a: &&ListedTask, b: &&ListedTask| filter.compare(a, b);
+    if filter.sort == "agent" {
+        rank_agents(&mut matching);
+    }
+    let compare = |a: &MatchingTask<'_>, b: &MatchingTask<'_>| filter.compare(a, b);
     if end < total {
         matching.select_nth_unstable_by(end, compare);
         matching.truncate(end);
@@ -401,7 +426,7 @@ pub fn select_window<'a>(
     let mut window = matching.split_off(start);
     window.sort_unstable_by(compare);
     WindowSelection {
-        ids: window.into_iter().map(|task| task.id).collect(),
+        ids: window.into_iter().map(|found| found.task.id).collect(),
         total,
         all,
         counts: counts.to_vec(),
