@@ -2,7 +2,7 @@
 //
 //   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
 //                               [--only team,task,plan,first,session,phone,inbox,log,
-//                                setup,mission,walk,demo30,demo300,fleet30,fleet300,gallery]
+//                                setup,mission,walk,demo30,demo300,fleet30,fleet300,lists,gallery]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
@@ -14,6 +14,7 @@ import { firstRun } from './first-run-scenario.mjs';
 import { inbox } from './inbox-scenario.mjs';
 import { log } from './log-scenario.mjs';
 import { mission } from './mission-scenario.mjs';
+import { lists } from './lists-scenario.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { phone } from './phone-scenario.mjs';
 import { plan } from './plan-scenario.mjs';
@@ -38,6 +39,7 @@ const scenarios = {
   demo300: () => demo(300),
   fleet30: () => fleet(30),
   fleet300: () => fleet(300),
+  lists,
   gallery,
 };
 const selected = option('--only')?.split(',');

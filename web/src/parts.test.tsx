@@ -5,18 +5,17 @@ import { forecastText, price } from './format-cost';
 import { groupItems } from './inbox';
 import { safeUrl } from './pages/conversations';
 import { cached } from './pages/cost';
-import { eventSummary, parseEvents, perMinute } from './pages/events';
+import { eventSummary } from './event-summary';
 import { heat, heldUntil, isOpen, matchingFolders } from './pages/files';
 import { FIGURES, type FigureRow, canJudge, difference, timeRows } from './pages/compare';
 import { rowsInView } from './pages/mission-tasks';
 import { groupMarks, markAt, sliderMarks } from './pages/replay';
 import { moveTask, parseBlockers, removeTask } from './pages/plan-edit';
-import { matches } from './pages/tasks';
 import { differs } from './pages/team';
 import { call, codeIn, exchangeCode, key } from './session';
 import { Text, withText } from './ui';
 import { visibleBatches } from './plots/queue-batches';
-import type { BatchView, CostSum, FileCell, FolderCell, InboxItemView, LandingView, MissionFiguresView, PlannedTask, PlannedTaskFields, QueuePage, TaskRowView } from './api';
+import type { BatchView, CostSum, FileCell, FolderCell, InboxItemView, LandingView, MissionFiguresView, PlannedTask, PlannedTaskFields, QueuePage } from './api';
 
 vi.mock('./live/worker?sharedworker&url', () => ({ default: '/assets/worker.js' }));
 
@@ -79,11 +78,6 @@ describe('helpers', () => {
     const item = (id: string, group: string, since_wall: number) => ({ id, group, since_wall }) as InboxItemView;
     const grouped = groupItems([item('Q3', 'b', 3), item('Q2', 'a', 2), item('Q1', 'b', 1)]);
     expect(grouped.map((group) => [group.key, group.items.map((item) => item.id)])).toEqual([['b', ['Q1', 'Q3']], ['a', ['Q2']]]);
-  });
-
-  it('tasks are filtered by text, state and mission', () => {
-    const row = { id: 'T9', subject: 'Add login', agent: 'ann', text: '', at: 'working', mission: 'M1' } as TaskRowView;
-    expect([matches(row, 'LOGIN ann', '', ''), matches(row, 'x', '', ''), matches(row, '', 'waiting', ''), matches(row, '', 'working', 'M1')]).toEqual([true, false, false, true]);
   });
 
   it('the file tree is filtered, opens folders with conflicts, and shows when claims end', () => {
@@ -190,15 +184,5 @@ describe('helpers', () => {
   it('a revision belongs to the mark before it', () => {
     const marks = [{ revision: 3 }, { revision: 7 }];
     expect([2, 3, 6, 7, 99].map((revision) => markAt(marks, revision))).toEqual([-1, 0, 0, 1, 1]);
-  });
-
-  it('events are counted by kind and minute', () => {
-    const event = (kind: string, second: number) => ({ kind, time: `2026-01-01T00:${String(Math.floor(second / 60)).padStart(2, '0')}:${String(second % 60).padStart(2, '0')}Z` });
-    expect(perMinute([event('a', 0), event('b', 30), event('a', 120)])).toEqual({ minutes: 2, kinds: [['a', 2], ['b', 1]] });
-    expect(perMinute([])).toEqual({ minutes: 1, kinds: [] });
-  });
-
-  it('events are parsed from a stream that has ended', () => {
-    expect(parseEvents('id: 1\nevent: task.added\ndata: {"revision":1}\n\n: x\n\n')).toEqual([{ revision: 1 }]);
   });
 });

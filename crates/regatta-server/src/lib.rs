@@ -24,6 +24,7 @@ mod metrics; // metrics in the format of Prometheus
 pub mod otlp; // spans for an OTLP collector
 mod rate_limit; // rate limits per caller
 mod request_limits; // limits of requests
+mod task_index; // the page's list of tasks
 pub mod tls; // TLS for callers on other machines
 pub mod tokens; // tokens and the callers they identify
 mod verbs; // the implementation of the verbs
@@ -186,6 +187,7 @@ pub(crate) struct ServerState {
     /// memory after they were read.
     pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
     pub(crate) cost_index: cost_index::CostIndex,
+    pub(crate) task_index: task_index::TaskIndex,
     pub(crate) recovery_notice: Option<String>,
     pub(crate) bridges: Option<Box<dyn BridgeControl>>,
     pub(crate) doctor: Doctor,
@@ -226,6 +228,7 @@ pub async fn serve(
         ended_counts: fleet_summary::EndedCountsCache::default(),
         timeline_reader: regatta_engine::timeline_reader::TimelineReader::default(),
         cost_index: cost_index::CostIndex::default(),
+        task_index: task_index::TaskIndex::default(),
         recovery_notice: config.recovery_notice,
         bridges: config.bridges,
         doctor: config.doctor,

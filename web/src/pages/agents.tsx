@@ -1,265 +1,244 @@
-// All agents and runners, or one agent in detail.
+// All agents and runners, or one agent in detail. The server selects, sorts and counts the agents.
 
-import { effect, useSignal } from '@preact/signals';
+import { signal } from '@preact/signals';
 import type { ComponentChildren } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
+import { lazy } from '../lazy';
 import { plain, shortName, usd } from '../format';
-import { Card, groupItems } from '../inbox';
-import { byName, connection, topic } from '../live/client';
-import { Lanes, byUrgency } from '../plots/lanes';
+import { topic } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
-import { call } from '../session';
-import { type Column, Heads, sortRows } from '../table';
-import { ActionButton, Age, Empty, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
-import type { AgentLaneView } from '../api';
+import { ActionButton, Age, Empty, Glyph, Mark, Panel, Table, TaskLink, useTopics } from '../ui';
+import { type ListColumn, VirtualList, useRows } from '../virtual-list';
+import type { AgentListRow, AgentWindow } from '../api';
 import { STATES } from '../states';
+import './agents.css';
 
-/** Returns what to do about a context that is nearly full. */
-function contextAdvice(percent: number): string {
-  if (percent >= 80) return '! nearly full: the program will soon compact its context and lose details; prefer a new task';
-  if (percent >= 60) return '! filling up: keep the next instructions short';
-  return '';
-}
+const AgentDetail = lazy<{ row: AgentListRow }>(() => import('./agent').then((module) => module.AgentDetail));
 
-function Gauge({ percent, showAdvice }: { percent: number; showAdvice?: boolean }) {
-  const advice = contextAdvice(percent);
+const PATH = '/api/v1/page/agents';
+
+const COLUMNS: ListColumn[] = [
+  { name: 'name', head: 'Name', isSortable: true },
+  { name: 'at', head: 'State', isSortable: true },
+  { name: 'doing', head: 'Doing' },
+  { name: 'since', head: 'For', isSortable: true, isRight: true },
+  { name: 'provider', head: 'Wanted → running', isSortable: true },
+  { name: 'slots', head: 'Slots', isSortable: true, isRight: true },
+  { name: 'said', head: 'Output', isRight: true },
+  { name: 'context', head: 'Context', isSortable: true },
+  { name: 'today', head: 'Today', isSortable: true, isRight: true },
+  { name: 'do', head: 'Actions', isHeadHidden: true },
+];
+
+/** The used part of a context, with what to do about it. */
+export function Gauge({ row, showAdvice }: { row: AgentListRow; showAdvice?: boolean }) {
+  if (row.context === undefined) return null;
+  const advice = row.advice ?? '';
   return (
-    <span class={`gauge ${percent >= 80 ? 'bad' : percent >= 60 ? 'late' : ''}`} title={`context ${percent} % ${advice}`}>
-      <meter min={0} max={100} value={percent} aria-label={`context ${percent} %`} /> {percent} % {showAdvice ? advice : advice && '!'}
+    <span class={`context band-${row.band}`} title={advice ? `context ${row.context} %, ${advice}` : `context ${row.context} %`}>
+      <svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+        <rect class="context-whole" width="100" height="8" />
+        <rect class="context-used" width={row.context} height="8" />
+      </svg>
+      <span>
+        {row.context} %{advice && <b aria-hidden="true"> !</b>}
+        {advice && (showAdvice ? <span class="context-advice"> {advice}</span> : <span class="sr">, {advice}</span>)}
+      </span>
     </span>
   );
 }
 
-const HEADS: Column<AgentLaneView>[] = [
-  { name: 'name', head: 'Name', sortKey: (lane) => lane.agent },
-  { name: 'at', head: 'State', sortKey: (lane) => STATES[lane.at].rank },
-  { name: 'doing', head: 'Activity' },
-  { name: 'since', head: 'For', sortKey: (lane) => -lane.since_wall, right: true },
-  { name: 'wanted', head: 'Wanted', sortKey: (lane) => `${lane.provider} ${lane.wanted}` },
-  { name: 'running', head: 'Running', sortKey: (lane) => lane.running },
-  { name: 'slots', head: 'Slots', sortKey: (lane) => lane.capacity.current, right: true },
-  { name: 'said', head: 'Last output', right: true },
-  { name: 'context', head: 'Context', sortKey: (lane) => lane.context },
-  { name: 'today', head: 'Today', sortKey: (lane) => lane.micro_usd, right: true },
-  { name: 'do', head: 'Actions' },
-];
-
-function LaneRow({ lane, lastOutput }: { lane: AgentLaneView; lastOutput?: number }) {
-  const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
+/** The model that was asked for, and the model that runs if it is another one. */
+function Models({ row }: { row: AgentListRow }) {
+  const differs = row.running !== '' && row.wanted !== '' && row.running !== row.wanted;
   return (
-    <tr data-row tabIndex={0}>
-      <td class="name">
-        <a href={`/agents/${lane.agent}`} title={lane.agent}>
-          {shortName(lane.agent)}
-        </a>
-      </td>
-      <td class={`mark at-${lane.at}`}>
-        <i aria-hidden="true">{STATES[lane.at].glyph}</i> {plain(lane.word || STATES[lane.at].word, 40)}
-      </td>
-      <td class="dim" title={plain(lane.text || lane.subject, 400)}>
-        {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject, 120)}
-      </td>
-      <td class="right">
-        <Age since={lane.since_wall} />
-      </td>
-      <td>
-        <span class="name">{lane.provider}</span> <span class="name">{plain(lane.wanted, 60)}</span>
-      </td>
-      <td class={differs ? 'bad' : ''}>
-        <span class="name">{plain(lane.running, 60)}</span> {differs && <b>! differs from wanted</b>}
-      </td>
-      <td class="right">
-        {lane.capacity.current}/{lane.capacity.max}
-      </td>
-      <td class="right">{lastOutput === undefined ? '' : <Age since={lastOutput} />}</td>
-      <td>{lane.context !== undefined && <Gauge percent={lane.context} />}</td>
-      <td class="right">{lane.micro_usd === undefined ? '' : usd(lane.micro_usd)}</td>
-      <td>
-        <span class="row">
-          {lane.actions.map((action) => (
-            <ActionButton key={action.label} action={action} />
-          ))}
-        </span>
-      </td>
-    </tr>
+    <span title={plain(`wanted: ${row.provider} ${row.wanted}\nrunning: ${row.running || 'no program'}`, 300)}>
+      <span class="dim">{plain(row.provider, 30)}</span> {plain(row.wanted || row.running, 60)}
+      {differs && <b class="bad"> → {plain(row.running, 60)} !</b>}
+    </span>
   );
 }
 
-/** Returns when each agent's program last sent output. Output does not change the board, so the live stream does not
- * contain it, and this hook polls for it. */
-function useLastOutput(): Map<string, number> {
-  const lastOutput = useSignal<Map<string, number>>(new Map());
+/** Returns what an agent does now: the tool or file, or the details of its state. */
+export function doingText(row: AgentListRow): string {
+  if (row.doing && row.at === 'working') return row.doing;
+  return row.text && row.text !== row.word ? row.text : row.subject;
+}
+
+/** The agent whose menu of actions is open, and the menu's place on the screen. */
+const openMenu = signal<{ agent: string; left: number; top: number } | null>(null);
+
+function MenuButton({ row }: { row: AgentListRow }) {
+  const open = (button: HTMLElement) => {
+    const place = button.getBoundingClientRect();
+    const isOpen = openMenu.peek()?.agent === row.agent;
+    openMenu.value = isOpen ? null : { agent: row.agent, left: Math.max(8, place.right - 190), top: Math.min(place.bottom + 4, innerHeight - 40 * row.actions.length - 16) };
+  };
+  if (row.actions.length === 0) return null;
+  return (
+    <button type="button" class="key menu-button" aria-haspopup="true" aria-expanded={openMenu.value?.agent === row.agent} aria-label={`Actions for ${row.agent}`} onClick={(event) => open(event.currentTarget)}>
+      ⋯
+    </button>
+  );
+}
+
+function Menu({ rows }: { rows: Map<number, AgentListRow> }) {
+  const box = useRef<HTMLDivElement>(null);
+  const menu = openMenu.value;
+  const row = menu && [...rows.values()].find((other) => other.agent === menu.agent);
   useEffect(() => {
-    const refresh = () => {
-      if (document.hidden || connection.peek().state !== 'live') return;
-      call('agent.list', {}).then(
-        (all) => (lastOutput.value = new Map(all.flatMap((agent) => (agent.heard_wall === undefined ? [] : [[agent.name, agent.heard_wall]])))),
-        () => {}, // the connection status already shows that the daemon is gone
-      );
+    if (!menu) return;
+    const button = document.activeElement as HTMLElement | null;
+    box.current?.querySelector('button')?.focus();
+    const close = (event: Event) => {
+      if (event instanceof KeyboardEvent && event.key !== 'Escape') return;
+      if (event.type === 'pointerdown' && (event.target as Element).closest('.agent-menu, .menu-button')) return;
+      openMenu.value = null;
+      if (event instanceof KeyboardEvent) button?.focus();
     };
-    const timer = setInterval(refresh, 5_000);
-    const stop = effect(() => {
-      if (connection.value.state === 'live') refresh();
-    });
+    addEventListener('keydown', close);
+    addEventListener('pointerdown', close);
+    addEventListener('resize', close);
     return () => {
-      clearInterval(timer);
-      stop();
+      removeEventListener('keydown', close);
+      removeEventListener('pointerdown', close);
+      removeEventListener('resize', close);
     };
-  }, []);
-  return lastOutput.value;
+  }, [menu?.agent]);
+  useEffect(() => () => void (openMenu.value = null), []);
+  if (!menu || !row) return null;
+  return (
+    <div ref={box} class="agent-menu" role="group" aria-label={`Actions for ${row.agent}`} style={{ left: `${menu.left}px`, top: `${menu.top}px` }} onClick={() => (openMenu.value = null)}>
+      {row.actions.map((action) => (
+        <ActionButton key={action.label} action={action} />
+      ))}
+    </div>
+  );
 }
 
-/** One agent: its state, its open requests, its lane and its tasks. */
-function AgentDetail({ lane, lastOutput }: { lane: AgentLaneView; lastOutput?: number }) {
-  useTopics('tasks', 'inbox', 'head');
-  void topic('head').changed.value;
-  const size = topic('head').get('head')?.size;
-  const differs = lane.running !== '' && lane.wanted !== '' && lane.running !== lane.wanted;
-  const requests = groupItems(
-    topic('inbox')
-      .all()
-      .filter((item) => item.agent === lane.agent),
-  );
-  const rows = topic('tasks')
-    .all()
-    .filter((row) => row.agent === lane.agent)
-    .sort((a, b) => a.rank - b.rank || byName(b.id, a.id));
-  const facts: [string, ComponentChildren][] = [
-    ['State', <Mark at={lane.at} word={lane.word} />],
-    ['For', <Age since={lane.since_wall} />],
-    [
-      'Activity',
-      <>
-        {lane.task && <TaskLink id={lane.task} />} {plain(lane.text || lane.subject || 'nothing', 300)}
-      </>,
-    ],
-    ['Wanted', `${lane.provider} ${plain(lane.wanted, 80)}`],
-    ['Running', lane.running ? <span class={differs ? 'bad' : ''}>{plain(lane.running, 80)}{differs && ' ! differs from wanted'}</span> : 'no program is running'],
-    ['Slots', `${lane.capacity.current} of ${lane.capacity.max}`],
-    ['Last output', lastOutput === undefined ? 'nothing yet' : <Age since={lastOutput} />],
-    ['Context', lane.context === undefined ? 'not reported' : <Gauge percent={lane.context} showAdvice />],
-    ['Today', lane.micro_usd === undefined ? 'no price reported' : usd(lane.micro_usd)],
+function cells(row: AgentListRow): ComponentChildren[] {
+  const text = doingText(row);
+  return [
+    <a class="agent-name" href={`/agents/${row.agent}`} title={row.agent}>
+      {shortName(row.agent)}
+    </a>,
+    <Mark at={row.at} word={row.word || STATES[row.at].word} />,
+    <span title={plain(`${row.task ?? ''} ${row.subject}\n${text}`, 500)}>
+      {row.task && <TaskLink id={row.task} />} {row.doing && row.at === 'working' ? <code>{plain(text, 160)}</code> : <span class="dim">{plain(text, 160)}</span>}
+    </span>,
+    <Age since={row.since_wall} />,
+    <Models row={row} />,
+    `${row.capacity.current}/${row.capacity.max}`,
+    row.heard_wall === undefined ? null : <Age since={row.heard_wall} />,
+    <Gauge row={row} />,
+    row.micro_usd === undefined ? null : usd(row.micro_usd),
+    <MenuButton row={row} />,
   ];
+}
+
+function Filters({ answer }: { answer: AgentWindow | null }) {
+  const selected = queryParam('at').split(',').filter(Boolean);
+  const toggle = (name: string) => setQueryParam('at', (selected.includes(name) ? selected.filter((other) => other !== name) : [...selected, name]).join(','), true);
+  const provider = queryParam('provider');
   return (
-    <>
-      <Panel
-        title={`Agent ${lane.agent}`}
-        aside={
-          <span class="aside row">
-            {lane.actions.map((action) => (
-              <ActionButton key={action.label} action={action} />
-            ))}
-            <code>regatta why {lane.agent}</code>
-          </span>
-        }
-      >
-        <dl class="facts">
-          {facts.map(([name, value]) => (
-            <div key={name}>
-              <dt>{name}</dt>
-              <dd>{value}</dd>
-            </div>
+    <div class="list-bar">
+      <input id="filter" type="search" aria-label="Filter" placeholder="filter: name, model, task  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
+      <label class="choose">
+        <span class="dim">provider</span>
+        <select aria-label="Provider" value={provider} onChange={(event) => setQueryParam('provider', event.currentTarget.value, true)}>
+          <option value="">all</option>
+          {[...new Set([...(answer?.providers.map((entry) => entry.provider) ?? []), ...(provider ? [provider] : [])])].map((name) => (
+            <option key={name} value={name}>
+              {plain(name, 40)} {answer?.providers.find((entry) => entry.provider === name)?.count ?? 0}
+            </option>
           ))}
-        </dl>
-      </Panel>
-      {requests.map((group, index) => (
-        <Card key={group.key} group={group} index={index} isOpen />
-      ))}
-      {size !== 'many' && <Lanes size="few" onlyAgent={lane.agent} />}
-      <Panel title={`${rows.length} task${rows.length === 1 ? '' : 's'}`} aside={<a class="aside" href={`/tasks?q=${encodeURIComponent(lane.agent)}`}>all tasks that mention it</a>}>
-        {rows.length === 0 ? (
-          <Empty known={topic('tasks').known.value}>This agent has no listed tasks.</Empty>
-        ) : (
-          <Table heads={['State', 'Task', 'Subject', 'Why', '>Cost', '>For']} class="tasks">
-            {rows.slice(0, 50).map((row) => (
-              <tr key={row.id} data-row tabIndex={0}>
-                <td class={`mark at-${row.at}`}>
-                  <i aria-hidden="true">{STATES[row.at].glyph}</i> {row.word}
-                </td>
-                <td>
-                  <TaskLink id={row.id} />
-                </td>
-                <td class="subject">{plain(row.subject, 200)}</td>
-                <td class="dim">{plain(row.text, 140)}</td>
-                <td class="right">{row.micro_usd === undefined ? '' : usd(row.micro_usd)}</td>
-                <td class="right">
-                  <Age since={row.since_wall} />
-                </td>
-              </tr>
-            ))}
-          </Table>
-        )}
-      </Panel>
-    </>
+        </select>
+      </label>
+      <span class="row" role="group" aria-label="States">
+        {answer?.counts.map(({ at, count }) => (
+          <button key={at} type="button" class="chip" aria-pressed={selected.includes(at)} onClick={() => toggle(at)}>
+            <Glyph at={at} /> {STATES[at].word} {count}
+          </button>
+        ))}
+      </span>
+    </div>
+  );
+}
+
+function serverQuery(onlyAgent: string | undefined): string {
+  const query = new URLSearchParams();
+  if (onlyAgent) query.set('name', onlyAgent);
+  else for (const [name, to] of [['q', 'text'], ['at', 'at'], ['provider', 'provider'], ['sort', 'sort']] as const) if (queryParam(name)) query.set(to, queryParam(name));
+  return query.toString();
+}
+
+function Runners() {
+  useTopics('runners');
+  const runners = topic('runners').all();
+  return (
+    <Panel title="Runners" aside={<code class="aside">regatta runner list</code>}>
+      {runners.length === 0 ? (
+        <Empty known={topic('runners').known.value}>No other machine has joined, so all work runs on this one.</Empty>
+      ) : (
+        <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Last seen']}>
+          {runners.map((runner) => (
+            <tr key={runner.name} data-row tabIndex={0}>
+              <td>{runner.name}</td>
+              <td>
+                <Mark at={runner.at} word={runner.word} />
+              </td>
+              <td>{runner.labels.map((label) => plain(label, 40)).join(' ')}</td>
+              <td class="right">
+                {runner.running}/{runner.max_tasks}
+              </td>
+              <td>{plain(runner.version, 40)}</td>
+              <td class="right">
+                <Age since={runner.seen_wall} />
+              </td>
+            </tr>
+          ))}
+        </Table>
+      )}
+    </Panel>
   );
 }
 
 export function Agents({ onlyAgent }: { onlyAgent?: string }) {
-  useTopics('lanes', 'runners');
-  const lastOutput = useLastOutput();
-  const selected = onlyAgent ? topic('lanes').all().find((lane) => lane.agent === onlyAgent) : undefined;
-  if (selected) return <AgentDetail lane={selected} lastOutput={lastOutput.get(selected.agent)} />;
-  const query = queryParam('q').toLowerCase();
-  const lanes = topic('lanes')
-    .all()
-    .filter((lane) => (onlyAgent ? lane.agent === onlyAgent : `${lane.agent} ${lane.provider} ${lane.at} ${lane.task}`.toLowerCase().includes(query)))
-    .sort(byUrgency);
-  const runners = topic('runners').all();
-  let emptyText = 'No agents yet. Add one with regatta agent add.';
-  if (onlyAgent) emptyText = `Agent ${onlyAgent} does not exist. To list all agents, run: regatta agent list`;
-  else if (query) emptyText = 'No agent matches.';
+  const loader = useRows<AgentListRow, AgentWindow>(PATH, serverQuery(onlyAgent));
+  const answer = loader.answer.value;
+  if (onlyAgent) {
+    const row = loader.rows.get(0);
+    if (row) return <AgentDetail row={row} />;
+    return (
+      <Panel title={`Agent ${plain(onlyAgent, 80)}`}>
+        {loader.problem.value && <p class="error">{loader.problem.value}</p>}
+        <Empty known={answer !== null}>
+          Agent {plain(onlyAgent, 80)} does not exist. <a href="/agents">All agents</a>
+        </Empty>
+      </Panel>
+    );
+  }
+  const isFiltered = ['q', 'at', 'provider'].some((name) => queryParam(name));
+  const count = (value: number) => `${value.toLocaleString('en')} agent${value === 1 ? '' : 's'}`;
+  let title = 'Agents';
+  if (answer) title = answer.total === answer.all ? count(answer.all) : `${answer.total} of ${count(answer.all)}`;
+  const empty = isFiltered ? (
+    <>
+      No agent matches. <a href="/agents">Show all agents</a>
+    </>
+  ) : (
+    <>
+      No agents yet. Add one: <code>regatta agent add</code>
+    </>
+  );
   return (
     <>
-      <Panel
-        title={onlyAgent ? `Agent ${onlyAgent}` : `${lanes.length} agent${lanes.length === 1 ? '' : 's'}`}
-        aside={
-          <span class="filters">
-            {!onlyAgent && <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />}
-            <code class="aside">regatta agent list</code>
-          </span>
-        }
-      >
-        {lanes.length === 0 ? (
-          <Empty known={topic('lanes').known.value}>{emptyText}</Empty>
-        ) : (
-          <div class="scroll">
-            <table class="list tasks">
-              <Heads columns={HEADS} />
-              <tbody>
-                {sortRows(lanes, HEADS, queryParam('sort')).map((lane) => (
-                  <LaneRow key={lane.agent} lane={lane} lastOutput={lastOutput.get(lane.agent)} />
-                ))}
-              </tbody>
-            </table>
-          </div>
-        )}
+      <Panel class="agents-page" title={title} aside={<code class="aside">regatta agent list</code>}>
+        <Filters answer={answer} />
+        <VirtualList loader={loader} columns={COLUMNS} label="Agents" name={`agent-list ${(answer?.total ?? 99) < 18 ? 'short' : ''}`} rowKey={(row) => row.agent} cells={cells} empty={empty} />
+        <Menu rows={loader.rows} />
       </Panel>
-      {!onlyAgent && (
-        <Panel title="Runners" aside={<code class="aside">regatta runner list</code>}>
-          {runners.length === 0 ? (
-            <Empty known={topic('runners').known.value}>No other machine has joined, so all work runs on this one.</Empty>
-          ) : (
-            <Table heads={['Name', 'State', 'Labels', '>Running', 'Version', '>Last seen']}>
-              {runners.map((runner) => (
-                <tr key={runner.name} data-row tabIndex={0}>
-                  <td>{runner.name}</td>
-                  <td>
-                    <Mark at={runner.at} word={runner.word} />
-                  </td>
-                  <td>{runner.labels.map((label) => plain(label, 40)).join(' ')}</td>
-                  <td class="right">
-                    {runner.running}/{runner.max_tasks}
-                  </td>
-                  <td>{plain(runner.version, 40)}</td>
-                  <td class="right">
-                    <Age since={runner.seen_wall} />
-                  </td>
-                </tr>
-              ))}
-            </Table>
-          )}
-        </Panel>
-      )}
+      <Runners />
     </>
   );
 }

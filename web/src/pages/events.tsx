@@ -1,249 +1,331 @@
-// The event log and the audit log.
+// The event log and the audit log. The server filters the events and describes them as sentences.
 
-import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
-import { age, clockTime, plain, usd } from '../format';
-import { EventReader } from '../live/frames';
-import { revision, topic } from '../live/client';
+import { type Signal, effect, signal, useSignal } from '@preact/signals';
+import { useEffect, useMemo } from 'preact/hooks';
+import { clockTime, plain } from '../format';
+import { lazy } from '../lazy';
+import { connection, paused, revision } from '../live/client';
 import { queryParam, setQueryParam } from '../route';
-import { call, fetchText } from '../session';
-import { Empty, Panel, Table, useTopics } from '../ui';
-import type { AuditLineView, EventView } from '../api';
+import { fetchText } from '../session';
+import { Glyph, Panel, TaskLink } from '../ui';
+import { type ListColumn, type Loader, VirtualList } from '../virtual-list';
+import type { EventRow, EventWindow } from '../api';
+import './events.css';
 
-const MAX_EVENTS = 300;
+const AuditLog = lazy<object>(() => import('./audit').then((module) => module.AuditLog));
+const EventPeek = lazy<{ row: EventRow; close: () => void }>(() => import('./event-peek').then((module) => module.EventPeek));
 
-/** Parses the events of a stream that has ended. */
-export function parseEvents(text: string): EventView[] {
-  return new EventReader().feed(text).flatMap((event) => (event.kind === 'frame' ? [event.frame as unknown as EventView] : []));
+const PATH = '/api/v1/page/events';
+const REFRESH_INTERVAL_MS = 1_000;
+/** Rows that the list keeps. Older events are found with a filter or a time. */
+const MAX_ROWS = 3_000;
+/** How many parts of the log are searched before a person has to ask for more. */
+const MAX_SEARCHES = 5;
+/** Rows below the screen that are loaded in advance. */
+const LOADED_MARGIN = 30;
+
+/** Loads events, the newest first: new ones at the top, and older ones as a person scrolls down. */
+export class EventLoader implements Loader<EventRow> {
+  readonly answer: Signal<{ total: number } | null> = signal(null);
+  readonly problem = signal('');
+  readonly rows = new Map<number, EventRow>();
+  /** Number of events that arrived while a person looks at older ones. */
+  readonly newCount = signal(0);
+  /** The number of the event before which the search goes on, if a person has to ask for it. */
+  readonly searchBefore = signal<number | null>(null);
+  private query = '';
+  private list: EventRow[] = [];
+  private next: number | null = null;
+  private range = { first: 0, last: 0 };
+  private searches = 0;
+  private generation = 0;
+  private loading = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+
+  setQuery(query: string): void {
+    this.query = query;
+    this.generation += 1;
+    this.loading = false;
+    void this.loadNewest(true);
+  }
+
+  setRange(first: number, last: number): void {
+    this.range = { first, last };
+    if (first === 0 && this.newCount.peek() > 0) this.refresh();
+    const isNearEnd = last + LOADED_MARGIN >= this.list.length;
+    if (isNearEnd && this.next !== null && this.list.length < MAX_ROWS && this.searches < MAX_SEARCHES) void this.loadOlder();
+  }
+
+  /** Searches further back, because a person asked for it. */
+  searchOn(): void {
+    this.searches = 0;
+    void this.loadOlder();
+  }
+
+  refresh(): void {
+    if (this.timer || document.hidden || paused.peek()) return;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      if (!new URLSearchParams(this.query).has('until')) void this.loadNewest(false);
+    }, REFRESH_INTERVAL_MS);
+  }
+
+  stop(): void {
+    this.generation += 1;
+    clearTimeout(this.timer);
+  }
+
+  private async fetch(more: string): Promise<EventWindow | null> {
+    if (this.loading) return null;
+    this.loading = true;
+    const generation = this.generation;
+    try {
+      const text = await fetchText(`${PATH}?${[this.query, more].filter(Boolean).join('&')}`);
+      if (generation !== this.generation) return null;
+      this.problem.value = '';
+      return JSON.parse(text) as EventWindow;
+    } catch (error) {
+      if (generation === this.generation) this.problem.value = error instanceof Error ? error.message : String(error);
+      return null;
+    } finally {
+      if (generation === this.generation) this.loading = false;
+    }
+  }
+
+  private async loadNewest(isFresh: boolean): Promise<void> {
+    const found = await this.fetch('');
+    if (!found) return;
+    const known = this.list[0]?.revision ?? 0;
+    const fresh = found.rows.filter((row) => row.revision > known);
+    if (isFresh) {
+      this.searches = 0;
+      this.next = found.next_before ?? null;
+      this.show(found.rows);
+    } else if (this.range.first > 0) {
+      this.newCount.value = fresh.length;
+    } else if (fresh.length === found.rows.length && found.next_before !== undefined) {
+      // More events arrived than one window has, so the list begins anew.
+      this.next = found.next_before;
+      this.show(found.rows);
+    } else if (fresh.length > 0) {
+      this.show([...fresh, ...this.list].slice(0, MAX_ROWS));
+    }
+    if (this.range.first === 0) this.newCount.value = 0;
+    this.setRange(this.range.first, this.range.last);
+  }
+
+  private async loadOlder(): Promise<void> {
+    if (this.next === null) return;
+    const found = await this.fetch(`before=${this.next}`);
+    if (!found) return;
+    this.next = found.next_before ?? null;
+    this.searches = found.rows.length > 0 ? 0 : this.searches + 1;
+    this.show([...this.list, ...found.rows]);
+    this.setRange(this.range.first, this.range.last);
+  }
+
+  private show(list: EventRow[]): void {
+    this.list = list;
+    this.rows.clear();
+    list.forEach((row, index) => this.rows.set(index, row));
+    this.searchBefore.value = this.next !== null && (this.searches >= MAX_SEARCHES || list.length >= MAX_ROWS) ? this.next : null;
+    this.answer.value = { total: list.length };
+  }
 }
 
-const localTime = (time: string) => clockTime(Date.parse(time));
+const COLUMNS: ListColumn[] = [
+  { name: 'time', head: 'Time' },
+  { name: 'sign', head: 'State', isHeadHidden: true },
+  { name: 'text', head: 'What happened' },
+  { name: 'by', head: 'By' },
+  { name: 'kind', head: 'Kind' },
+  { name: 'number', head: 'Number', isRight: true },
+];
 
-/** Calls `refresh` after each change of the head, at most once per `intervalMs`. Returns the error text of the last call.
- * The head changes with everything that people can see, so no second subscription is needed. */
-function useRefresh(refresh: () => Promise<void>, first: boolean, intervalMs: number, ...inputs: unknown[]): string {
-  useTopics('head');
-  const problem = useSignal('');
-  const version = topic('head').changed.value;
-  useEffect(() => {
-    let cancelled = false;
-    const timer = setTimeout(
-      () =>
-        refresh().then(
-          () => !cancelled && (problem.value = ''),
-          (error: Error) => !cancelled && (problem.value = error.message),
-        ),
-      first ? 0 : intervalMs,
+/** Groups of kinds, by the words that people use for them. */
+const KINDS: [string, string][] = [
+  ['', 'everything'],
+  ['task.*', 'tasks'],
+  ['attempt.*', 'attempts'],
+  ['approval.*,inbox.*', 'questions and inbox'],
+  ['landing.*,queue.*,trunk.*', 'merge queue'],
+  ['message.*,conversation.*', 'messages'],
+  ['claim.*', 'claims'],
+  ['agent.*,provider.*,runner.*', 'agents and runners'],
+  ['mission.*,launch.*,team.*', 'missions and teams'],
+  ['budget.*,policy.*,project.*,fleet.*,hook.*', 'settings, rules and budgets'],
+];
+
+function isToday(wall: number): boolean {
+  return new Date(wall).toDateString() === new Date().toDateString();
+}
+
+/** Where a person finds more about the object of an event. */
+function linkOf(row: EventRow): string | undefined {
+  if (row.task) return undefined;
+  if (row.kind.startsWith('mission.')) return `/m/${row.about}`;
+  if (row.kind.startsWith('agent.')) return `/agents/${row.about}`;
+  if (row.kind.startsWith('queue.') || row.kind.startsWith('landing.')) return '/queue';
+  return undefined;
+}
+
+/** The sentence of an event, in which the id of its task is a link. */
+function Sentence({ row }: { row: EventRow }) {
+  const text = plain(row.text, 220);
+  const link = linkOf(row);
+  if (link) return <a href={link}>{text}</a>;
+  if (!row.task) return <>{text}</>;
+  const [before, ...after] = text.split(new RegExp(`\\b${row.task}\\b`));
+  if (after.length === 0) {
+    return (
+      <>
+        {text} <TaskLink id={row.task} class="event-task" />
+      </>
     );
-    return () => {
-      cancelled = true;
-      clearTimeout(timer);
-    };
-  }, [version, ...inputs]);
-  return problem.value;
+  }
+  return (
+    <>
+      {before}
+      <TaskLink id={row.task} class="event-task" />
+      {after.join(row.task)}
+    </>
+  );
+}
+
+function cells(row: EventRow) {
+  return [
+    <time title={new Date(row.wall).toLocaleString()}>
+      {!isToday(row.wall) && <span class="dim">{new Date(row.wall).toLocaleDateString('en-CA').slice(5)} </span>}
+      {clockTime(row.wall)}
+    </time>,
+    row.at && <Glyph at={row.at} />,
+    <span title={plain(`${row.text}\n${row.subject}`, 500)}>
+      <Sentence row={row} />
+      {row.subject && <span class="dim event-subject">{plain(row.subject, 120)}</span>}
+    </span>,
+    <span class="dim">{plain(row.by, 40)}</span>,
+    <button type="button" class="plain dim" title="show only this kind" tabIndex={-1} onClick={() => setQueryParam('kind', row.kind, true)}>
+      {row.kind}
+    </button>,
+    <span class="dim">{row.revision}</span>,
+  ];
+}
+
+function serverQuery(): string {
+  const query = new URLSearchParams();
+  for (const [name, to] of [['q', 'text'], ['kind', 'kind'], ['about', 'about'], ['by', 'by']] as const) if (queryParam(name)) query.set(to, queryParam(name));
+  const until = Date.parse(queryParam('until'));
+  if (Number.isFinite(until)) query.set('until', String(until));
+  if (queryParam('all') === 'yes') query.set('housekeeping', 'true');
+  return query.toString();
+}
+
+function Filters() {
+  const kind = queryParam('kind');
+  const chosen = ['about', 'by'].filter((name) => queryParam(name));
+  return (
+    <div class="list-bar">
+      <input id="filter" type="search" aria-label="Filter" placeholder="filter: words, T12, an agent  /" value={queryParam('q')} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
+      <label class="choose">
+        <span class="dim">show</span>
+        <select aria-label="Kinds of events" value={kind} onChange={(event) => setQueryParam('kind', event.currentTarget.value, true)}>
+          {KINDS.map(([value, name]) => (
+            <option key={value} value={value}>
+              {name}
+            </option>
+          ))}
+          {!KINDS.some(([value]) => value === kind) && <option value={kind}>{plain(kind, 60)}</option>}
+        </select>
+      </label>
+      <label class="choose">
+        <span class="dim">before</span>
+        <input type="datetime-local" step="1" aria-label="Before this time" value={queryParam('until')} onChange={(event) => setQueryParam('until', event.currentTarget.value, true)} />
+      </label>
+      <label class="choose">
+        <input type="checkbox" checked={queryParam('all') === 'yes'} onChange={(event) => setQueryParam('all', event.currentTarget.checked ? 'yes' : null, true)} />
+        <span class="dim">also Regatta’s own records</span>
+      </label>
+      {chosen.map((name) => (
+        <button key={name} type="button" class="chip" aria-pressed="true" onClick={() => setQueryParam(name, null, true)}>
+          {name} {plain(queryParam(name), 60)} ✕
+        </button>
+      ))}
+    </div>
+  );
 }
 
 function EventList() {
-  const rows = useSignal<EventView[] | null>(null);
-  const last = useSignal(0);
-  const kind = queryParam('kind');
-  const about = queryParam('about');
+  const query = serverQuery();
+  const loader = useMemo(() => new EventLoader(), []);
+  const peeked = useSignal<EventRow | null>(null);
+  useEffect(() => loader.setQuery(query), [loader, query]);
   useEffect(() => {
-    rows.value = null;
-    last.value = 0;
-  }, [kind, about]);
-  const problem = useRefresh(
-    async () => {
-      const filters = kind + about;
-      const query = `follow=false&kind=${encodeURIComponent(kind)}${about ? `&about=${encodeURIComponent(about)}` : ''}`;
-      let after = last.peek();
-      if (after === 0) after = Math.max(0, revision.peek() - (kind || about ? 20_000 : 400));
-      const found = parseEvents(await fetchText(`/api/v1/events?after=${after}&${query}`));
-      if (filters !== queryParam('kind') + queryParam('about')) return;
-      rows.value = [...(rows.peek() ?? []), ...found].slice(-MAX_EVENTS);
-      last.value = found[found.length - 1]?.revision ?? after;
-    },
-    rows.peek() === null,
-    1_000,
-    kind,
-    about,
-  );
-  const shown = [...(rows.value ?? [])].reverse();
-  const open = Number(queryParam('event'));
+    let isFirst = true;
+    const unwatch = effect(() => {
+      void revision.value;
+      void paused.value;
+      if (connection.value.state !== 'unauthorized' && !isFirst) loader.refresh();
+      isFirst = false;
+    });
+    return () => {
+      unwatch();
+      loader.stop();
+    };
+  }, [loader]);
+  void loader.answer.value;
+  const before = loader.searchBefore.value;
   return (
     <>
-      {problem && <p class="error">{problem}</p>}
-      {shown.length === 0 ? (
-        !problem && <Empty known={rows.value !== null}>{kind || about ? 'No event matches.' : 'No events yet.'}</Empty>
-      ) : (
-        <Table heads={['>Revision', 'Time', 'Kind', 'About', 'By', 'Data']}>
-          {shown.flatMap((event) => [
-            <tr key={event.revision} data-row tabIndex={0}>
-              <td class="right">
-                <button type="button" class="plain" aria-expanded={open === event.revision} title="show the whole event" onClick={() => setQueryParam('event', open === event.revision ? null : String(event.revision))}>
-                  {event.revision}
-                </button>
-              </td>
-              <td title={event.time}>{localTime(event.time)}</td>
-              <td>
-                <button type="button" class="plain" title="show only this kind" onClick={() => setQueryParam('kind', event.kind, true)}>
-                  {event.kind}
-                </button>
-              </td>
-              <td class="about">
-                <button type="button" class="plain" title="show only events about this" onClick={() => setQueryParam('about', event.subject, true)}>
-                  {plain(event.subject, 60)}
-                </button>
-                {/^T\d+$/.test(event.subject) && <a href={`/t/${event.subject}`} aria-label={`Open ${event.subject}`}>→</a>}
-              </td>
-              <td>{plain(event.by.replace(/:$/, ''), 60)}</td>
-              <td class="dim">{plain(eventSummary(event.data, event.subject), 200)}</td>
-            </tr>,
-            open === event.revision && (
-              <tr key={`${event.revision}-whole`}>
-                <td colSpan={6}>
-                  <pre class="what" tabIndex={0}>{plain(JSON.stringify(event.data, null, 2), 20_000)}</pre>
-                </td>
-              </tr>
-            ),
-          ])}
-        </Table>
+      <Filters />
+      {loader.newCount.value > 0 && (
+        <button type="button" class="do new-events" onClick={() => document.querySelector('.event-list')?.scrollTo({ top: 0 })}>
+          {loader.newCount.value} new ↑
+        </button>
+      )}
+      <div class={peeked.value ? 'with-peek' : ''}>
+        <VirtualList
+          loader={loader}
+          columns={COLUMNS}
+          label="Events, newest first"
+          name="event-list"
+          rowKey={(row) => String(row.revision)}
+          cells={cells}
+          peek={(row) => (peeked.value = row)}
+          empty={before === null ? 'No event matches.' : 'No event matches so far.'}
+        />
+        {peeked.value && <EventPeek key={peeked.value.revision} row={peeked.value} close={() => (peeked.value = null)} />}
+      </div>
+      {before !== null && (
+        <p class="list-note">
+          Events before number {before.toLocaleString('en')} are not searched yet.{' '}
+          <button type="button" class="do" onClick={() => loader.searchOn()}>
+            Search further back
+          </button>
+        </p>
       )}
     </>
   );
 }
 
-/** Formats one field of an event: numbers with units, hashes shortened, times left out because the row has its own. */
-function fieldText(name: string, value: unknown, about: string, depth: number): string {
-  if (value === about || /(^|_)(wall|at|day|n|token)$/.test(name)) return '';
-  if (name === 'micro_usd') return typeof value === 'number' && value > 0 ? `cost ${usd(value)}` : '';
-  if (name.endsWith('_ms')) return typeof value === 'number' ? `${name.slice(0, -3).replace(/_/g, ' ')} ${age(value)}` : '';
-  const text = typeof value === 'string' && /^[0-9a-f]{40}$/.test(value) ? value.slice(0, 10) : eventSummary(value, about, depth + 1);
-  if (text === '' || text === '0' || depth > 2) return '';
-  // Do not repeat the name: `said usage`, not `said said usage`.
-  const shown = text.startsWith(`${name} `) ? text : `${name.replace(/_/g, ' ')} ${text}`;
-  return shown.length > 160 ? `${shown.slice(0, 159)}…` : shown;
-}
-
-/** Summarizes an event's data in one line, without the subject that the row already shows. */
-export function eventSummary(data: unknown, about = '', depth = 0): string {
-  if (data === null || data === undefined || data === '' || data === false) return '';
-  if (Array.isArray(data)) return data.length > 4 ? `${data.length} of them` : data.map((item) => eventSummary(item, about, depth + 1)).filter(Boolean).join(', ');
-  if (typeof data !== 'object') return String(data);
-  const parts = Object.entries(data)
-    .sort(([nameA], [nameB]) => Number(nameB === 'said') - Number(nameA === 'said'))
-    .map(([name, value]) => fieldText(name, value, about, depth))
-    .filter(Boolean);
-  return parts.slice(0, depth === 0 ? 12 : 5).join(depth === 0 ? ' · ' : ', ');
-}
-
-function AuditLog() {
-  const rows = useSignal<AuditLineView[] | null>(null);
-  const query = queryParam('kind').replace(/\*/g, '').toLowerCase();
-  const problem = useRefresh(async () => void (rows.value = await call('audit', { limit: 200 })), rows.peek() === null, 2_000);
-  if (problem) return <p class="error">{problem}</p>;
-  const shown = (rows.value ?? []).filter((entry) => `${entry.verb} ${entry.about ?? ''} ${entry.by}`.toLowerCase().includes(query)).reverse();
-  if (shown.length === 0) return <Empty known={rows.value !== null}>{query ? 'No request matches.' : 'No requests yet.'}</Empty>;
-  return (
-    <Table heads={['>Line', 'Time', 'Verb', 'About', 'By', 'From', 'Result']}>
-      {shown.map((entry) => (
-        <tr key={entry.n} data-row tabIndex={0}>
-          <td class="right">{entry.n}</td>
-          <td title={entry.time}>
-            {new Date(entry.time).toLocaleDateString('en-CA')} {localTime(entry.time)}
-          </td>
-          <td>{entry.verb}</td>
-          <td>{plain(entry.about ?? '', 80)}</td>
-          <td>{plain(entry.by, 60)}</td>
-          <td class="dim">{plain(entry.from, 60)}</td>
-          <td class={entry.refused ? 'bad' : 'good'}>{entry.refused ? `✕ refused: ${entry.refused}` : entry.revision ? `✓ done at ${entry.revision}` : '· disconnected'}</td>
-        </tr>
-      ))}
-    </Table>
-  );
-}
-
 export function Events() {
-  useTopics('head');
-  void topic('head').changed.value;
-  const head = topic('head').get('head');
   const tab = queryParam('tab') || 'bus';
-  const chosen = ['kind', 'about'].filter((name) => queryParam(name));
   return (
     <Panel
       title="Events"
       aside={
-        <span class="filters">
+        <>
           <span class="tabs" role="group" aria-label="Log">
             {['bus', 'audit'].map((name) => (
               <button key={name} type="button" class="chip" aria-pressed={tab === name} onClick={() => setQueryParam('tab', name === 'bus' ? null : name, true)}>
-                {name === 'bus' ? 'events' : 'audit log'}
+                {name === 'bus' ? 'what happened' : 'who asked for it'}
               </button>
             ))}
           </span>
-          <input id="filter" type="search" aria-label={tab === 'bus' ? 'Kinds' : 'Filter'} placeholder={tab === 'bus' ? 'kinds, such as task.*  /' : 'verb, about or by  /'} value={queryParam('kind')} onChange={(event) => setQueryParam('kind', event.currentTarget.value)} />
-          {chosen.map((name) => (
-            <button key={name} type="button" class="chip" aria-pressed="true" onClick={() => setQueryParam(name, null, true)}>
-              {name} {queryParam(name)} ✕
-            </button>
-          ))}
           <code class="aside">{tab === 'bus' ? 'regatta events --follow' : 'regatta audit'}</code>
-        </span>
+        </>
       }
     >
-      {tab === 'audit' ? <AuditLog /> : head?.size === 'many' && !queryParam('kind') && !queryParam('about') && queryParam('all') !== 'yes' ? <EventCounts /> : <EventList />}
+      {tab === 'audit' ? <AuditLog /> : <EventList />}
     </Panel>
-  );
-}
-
-/** Returns the time span of events in minutes, and the number of events per kind, most frequent first. */
-export function perMinute(events: Pick<EventView, 'kind' | 'time'>[]): { minutes: number; kinds: [string, number][] } {
-  const walls = events.map((event) => Date.parse(event.time));
-  const minutes = Math.max(1, ((walls[walls.length - 1] ?? 0) - (walls[0] ?? 0)) / 60_000);
-  const counts = new Map<string, number>();
-  for (const event of events) counts.set(event.kind, (counts.get(event.kind) ?? 0) + 1);
-  return { minutes, kinds: [...counts].sort((a, b) => b[1] - a[1]) };
-}
-
-/** Event counts per kind, shown instead of the list for a large fleet. */
-function EventCounts() {
-  const found = useSignal<EventView[] | null>(null);
-  const problem = useSignal('');
-  const version = useSignal(0);
-  useEffect(() => {
-    const after = Math.max(0, revision.peek() - 1_000);
-    fetchText(`/api/v1/events?after=${after}&follow=false`).then(
-      (text) => (found.value = parseEvents(text)),
-      (error: Error) => (problem.value = error.message),
-    );
-  }, [version.value]);
-  const { minutes, kinds } = perMinute(found.value ?? []);
-  return (
-    <>
-      <p class="empty">
-        This fleet has too many events to list them all. Select a kind below, or{' '}
-        <button type="button" class="plain" onClick={() => setQueryParam('all', 'yes', true)}>
-          show all
-        </button>{' '}
-        <button type="button" class="plain" onClick={() => (version.value += 1)}>
-          count again
-        </button>
-      </p>
-      {problem.value && <p class="error">{problem.value}</p>}
-      {!found.value && !problem.value && <Empty known={false}>…</Empty>}
-      <Table heads={['Kind', '>In the last 1,000 events', '>Per minute']}>
-        {kinds.map(([kind, count]) => (
-          <tr key={kind} data-row tabIndex={0}>
-            <td>
-              <button type="button" class="plain" onClick={() => setQueryParam('kind', kind, true)}>
-                {kind}
-              </button>
-            </td>
-            <td class="right">{count}</td>
-            <td class="right">{(count / minutes).toFixed(1)}</td>
-          </tr>
-        ))}
-      </Table>
-    </>
   );
 }

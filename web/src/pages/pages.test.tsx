@@ -5,7 +5,6 @@ import { route } from '../route';
 import { lazy } from '../lazy';
 import { overlay } from '../navigation';
 import { Palette } from '../palette';
-import { Agents } from './agents';
 import { Conversations } from './conversations';
 import { Lanes } from '../plots/lanes';
 import { PlanPage } from './plan';
@@ -14,7 +13,6 @@ import { Setup } from './setup';
 import { Tasks } from './tasks';
 import { Team } from './team';
 import { topic } from '../live/client';
-import { STATES } from '../states';
 import { pending } from '../ui';
 import { ConfirmDialog } from '../confirm-dialog';
 
@@ -190,38 +188,9 @@ describe('many lanes', () => {
 });
 
 describe('tasks', () => {
-  const fill = (count: number) => {
-    const tasks = topic('tasks');
-    tasks.entities.clear();
-    for (let index = 1; index <= count; index += 1) tasks.entities.set(`task/T${index}`, signal({ ...ROW, id: `T${index}`, subject: `Work ${index}`, at: index % 2 ? 'working' : 'waiting', rank: STATES[index % 2 ? 'working' : 'waiting'].rank, word: index % 2 ? 'working' : 'waiting', micro_usd: index === 3 ? undefined : (index * 7) % 10 }));
-    tasks.keys.value = [...tasks.entities.keys()];
-    tasks.known.value = true;
-    tasks.changed.value += 1;
-  };
-  const ids = (box: Element) => [...box.querySelectorAll('tr[data-row] a.id')].map((element) => element.textContent?.trim());
-
-  it('are sorted by a heading, with the order in the address and unknown values last; Back leaves another view', async () => {
-    fill(4);
-    visit('/tasks?sort=-cost');
-    const box = document.createElement('div');
-    render(<Tasks />, box);
-    expect(ids(box)).toEqual(['T4', 'T1', 'T2', 'T3']);
-    expect(box.querySelector('th[aria-sort=descending]')?.textContent).toContain('Cost');
-    [...box.querySelectorAll('th button')].find((element) => element.textContent?.includes('Cost'))?.dispatchEvent(new MouseEvent('click'));
-    expect(location.search).toBe('');
-    await until(() => ids(box)[0] === 'T1');
-    visit('/tasks?sort=cost');
-    await until(() => ids(box).join() === 'T2,T1,T4,T3');
-    const before = history.length;
-    [...box.querySelectorAll('button')].find((button) => button.textContent === 'board')?.click();
-    expect(location.search).toBe('?sort=cost&view=board');
-    expect(history.length).toBe(before + 1);
-    await until(() => box.querySelectorAll('.tile').length === 4);
-    render(null, box);
-  });
-
   it('are drawn as a graph in the layout of the daemon, and a filter dims the others', async () => {
-    fill(3);
+    const row = (id: string) => ({ ...ROW, id });
+    vi.stubGlobal('fetch', async (path: string) => new Response(JSON.stringify({ revision: 1, total: 1, all: 3, counts: [], needs_you: 0, offset: 0, rows: [row('T2')], missions: [], unlisted: 0, is_counting: false, path })));
     const node = (column: number, row: number, tasks: string[], more: object) => ({ column, row, tasks, label: 'x', word: 'waiting', at: 'waiting', critical: false, ...more });
     const nodes = [node(0, 0, ['T7', 'T8'], { label: '2 landed', word: 'landed', at: 'landed' }), node(0, 1, ['T1'], { critical: true }), node(1, 0, ['T2'], { label: 'Greet <b>', agent: 'ann', needs: ['T1', 'T7'], critical: true })];
     const edges = [{ from: 1, to: 2, through: [[0, 1], [1, 0]], critical: true }, { from: 0, to: 2, through: [[0, 0], [1, 0]], critical: false }];
@@ -252,76 +221,6 @@ describe('tasks', () => {
     await until(() => box.querySelector('svg') === null);
     render(null, box);
     graph.entities.clear();
-    fill(0);
-  });
-
-  it('are shown in parts, with a button for more', async () => {
-    fill(230);
-    visit('/tasks');
-    const box = document.createElement('div');
-    render(<Tasks />, box);
-    expect(ids(box).length).toBe(200);
-    expect(box.querySelector('.group')?.textContent).toContain('230');
-    [...box.querySelectorAll('button')].find((button) => button.textContent === 'Show 30 more')?.click();
-    await until(() => ids(box).length === 230);
-    fill(140);
-    visit('/tasks?view=board');
-    await until(() => box.querySelectorAll('.tile').length === 100);
-    [...box.querySelectorAll('button')].find((button) => button.textContent === 'Show 20 more')?.click();
-    await until(() => box.querySelectorAll('.tile').length === 120);
-    expect(location.search).toContain('whole=waiting');
-    render(null, box);
-    fill(0);
-  });
-});
-
-describe('one agent', () => {
-  it('shows its activity, requests and tasks, or that it does not exist', async () => {
-    vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [{ name: 'ann', heard_wall: 1 }] })));
-    const lane = { agent: 'ann', provider: 'claude', at: 'needs', text: 'Q1 cargo test', task: 'T1', subject: '', since_wall: 1, capacity: { current: 1, max: 2 }, wanted: 'big', running: 'small', context: 85, actions: [{ label: 'Stop', verb: 'agent.stop', input: {}, cli: 'regatta stop ann', grave: true }] };
-    const put = (name: string, key: string, value: unknown) => {
-      topic(name).entities.clear();
-      topic(name).entities.set(key, signal(value));
-      topic(name).keys.value = [key];
-      topic(name).known.value = true;
-    };
-    put('lanes', 'lane/ann', lane);
-    put('tasks', 'task/T1', { ...ROW, micro_usd: 420_000 });
-    put('inbox', 'item/Q1', { id: 'Q1', kind: 'permission', task: 'T1', agent: 'ann', subject: 'cargo test', why: '', since_wall: 1, escalated: false, group: 'g', actions: [] });
-    put('head', 'head', { size: 'few' });
-    visit('/agents/ann');
-    const box = document.createElement('div');
-    render(<Agents onlyAgent="ann" />, box);
-    await until(() => box.querySelector('.card') !== null);
-    const text = box.textContent ?? '';
-    for (const expected of ['Agent ann', 'needs you', 'Q1 cargo test', 'small ! differs from wanted', '1 of 2', '85 % ! nearly full', '1 task', 'First <b>', '$0.42', 'Stop', 'regatta why ann', '1 agent']) expect(text).toContain(expected);
-    expect(box.querySelectorAll('.card').length).toBe(1);
-    render(null, box);
-    render(<Agents onlyAgent="bob" />, box);
-    expect(box.textContent).toContain('Agent bob does not exist');
-    render(null, box);
-    for (const name of ['lanes', 'tasks', 'inbox', 'head']) {
-      topic(name).entities.clear();
-      topic(name).keys.value = [];
-    }
-  });
-});
-
-describe('all agents', () => {
-  it('are sorted by number, and names do not wrap at the hyphen', async () => {
-    vi.stubGlobal('fetch', async () => new Response(JSON.stringify({ data: [] })));
-    const lane = (agent: string) => ({ agent, provider: 'claude', at: 'idle', text: '', task: null, subject: '', since_wall: 1, capacity: { current: 0, max: 1 }, wanted: 'opus-5', running: 'opus-5', actions: [] });
-    for (const name of ['claude-10', 'claude-2', 'claude-1']) topic('lanes').entities.set(`lane/${name}`, signal(lane(name)));
-    topic('lanes').keys.value = [...topic('lanes').entities.keys()];
-    topic('lanes').known.value = true;
-    visit('/agents');
-    const box = document.createElement('div');
-    render(<Agents />, box);
-    expect([...box.querySelectorAll('td.name')].map((element) => element.textContent)).toEqual(['claude-1', 'claude-2', 'claude-10']);
-    expect([...box.querySelectorAll('tr:nth-child(1) span.name')].map((element) => element.textContent)).toEqual(['claude', 'opus-5', 'opus-5']);
-    render(null, box);
-    topic('lanes').entities.clear();
-    topic('lanes').keys.value = [];
   });
 });
 

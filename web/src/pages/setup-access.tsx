@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 import { Callout, EmptyState, Field, ShellLine, VerbForm } from '../components';
 import { plain } from '../format';
-import { eventSummary } from './events';
+import { eventSummary } from '../event-summary';
 import { quoteWord, shellCommand } from '../shell-words';
 import { ActionButton, Age, Panel, Table } from '../ui';
 import type { BridgeView, NewTokenView, PolicyRule, RuleEffect, RuleScope, TokenView } from '../api';

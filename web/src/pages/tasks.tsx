@@ -1,193 +1,200 @@
-// All tasks, as a list, a board or a graph.
+// All tasks, as a list, a board or a graph. The server selects, sorts and counts the tasks.
 
+import { useComputed, useSignal } from '@preact/signals';
+import { lazy } from '../lazy';
 import { plain, shortName, usd } from '../format';
-import { byName, topic } from '../live/client';
+import { topic } from '../live/client';
 import { Graph } from '../plots/graph';
-import { queryParam, setQueryParam } from '../route';
-import { type Column, Heads, sortRows } from '../table';
-import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
-import type { TaskRowView } from '../api';
+import { queryParam, route, setQueryParam } from '../route';
+import { Age, Glyph, Mark, Panel, TaskLink, useTopics } from '../ui';
+import { type ListColumn, VirtualList, useRows } from '../virtual-list';
+import type { TaskListRow, TaskWindow } from '../api';
 import { STATES, TASK_STATES } from '../states';
+import { Views } from './task-views';
+import './tasks.css';
 
-const MAX_BOARD_TASKS = 150;
-const LIST_PAGE_SIZE = 200;
+const TaskPeek = lazy<{ row: TaskListRow; close: () => void }>(() => import('./task-peek').then((module) => module.TaskPeek));
+const TaskBoard = lazy<{ query: string; counts: TaskWindow['counts'] }>(() => import('./task-board').then((module) => module.TaskBoard));
 
-export function matches(row: TaskRowView, query: string, at: string, mission: string): boolean {
-  if (at && row.at !== at) return false;
-  if (mission && row.mission !== mission) return false;
-  const text = `${row.id} ${row.subject} ${row.agent ?? ''} ${row.text}`.toLowerCase();
-  return query
-    .toLowerCase()
-    .split(/\s+/)
-    .every((term) => text.includes(term));
-}
+const PATH = '/api/v1/page/tasks';
 
-function TaskRow({ row }: { row: TaskRowView }) {
-  return (
-    <tr data-row tabIndex={0}>
-      <td class={`mark at-${row.at}`}>
-        <i aria-hidden="true">{STATES[row.at].glyph}</i> {row.word}
-      </td>
-      <td>
-        <TaskLink id={row.id} />
-      </td>
-      <td class="subject" title={plain(row.subject, 200)}>
-        {plain(row.subject, 200)}
-      </td>
-      <td class="who" title={row.agent ?? ''}>
-        {shortName(row.agent ?? '')}
-      </td>
-      <td class="dim" title={plain(row.text, 400)}>
-        {plain(row.text, 140)}
-      </td>
-      <td class="right">{row.micro_usd === undefined ? '' : usd(row.micro_usd)}</td>
-      <td class="right">
-        <Age since={row.since_wall} />
-      </td>
-    </tr>
-  );
-}
-
-const HEADS: Column<TaskRowView>[] = [
-  { name: 'at', head: 'State', sortKey: (row) => row.rank },
-  { name: 'id', head: 'Task', sortKey: (row) => row.id },
-  { name: 'subject', head: 'Subject', sortKey: (row) => row.subject },
-  { name: 'agent', head: 'Agent', sortKey: (row) => row.agent },
-  { name: 'why', head: 'Why' },
-  { name: 'cost', head: 'Cost', sortKey: (row) => row.micro_usd, right: true },
-  { name: 'since', head: 'For', sortKey: (row) => -row.since_wall, right: true },
+const COLUMNS: ListColumn[] = [
+  { name: 'state', head: 'State', isSortable: true },
+  { name: 'id', head: 'Task', isSortable: true },
+  { name: 'subject', head: 'Subject', isSortable: true },
+  { name: 'agent', head: 'Agent', isSortable: true },
+  { name: 'mission', head: 'Mission', isSortable: true },
+  { name: 'lines', head: 'Lines', isRight: true },
+  { name: 'commit', head: 'Commit' },
+  { name: 'cost', head: 'Cost', isSortable: true, isRight: true },
+  { name: 'since', head: 'Age', isSortable: true, isRight: true },
 ];
 
-/** A button that shows more entries. The number of entries is stored in the address. */
-function MoreButton({ name, value, text }: { name: string; value: string; text: string }) {
+/** The parameters of the address that select tasks, under the names that the server knows. */
+const FILTERS: [string, string][] = [
+  ['q', 'text'],
+  ['at', 'at'],
+  ['agent', 'agent'],
+  ['mission', 'mission'],
+  ['file', 'file'],
+  ['age', 'age'],
+  ['sort', 'sort'],
+];
+
+/** Returns the query for the server from the page's address. */
+export function serverQuery(without: string[] = []): string {
+  const query = new URLSearchParams();
+  for (const [name, to] of FILTERS) if (queryParam(name) && !without.includes(name)) query.set(to, queryParam(name));
+  return query.toString();
+}
+
+export function Lines({ row }: { row: TaskListRow }) {
+  if (row.added === undefined || row.removed === undefined) return null;
   return (
-    <button type="button" class="do" onClick={() => setQueryParam(name, value)}>
-      {text}
-    </button>
+    <span class="mono" title={`${row.added} lines added, ${row.removed} removed`}>
+      <span class="plus">+{row.added}</span> <span class="minus">−{row.removed}</span>
+    </span>
   );
 }
 
-function List({ rows, missions }: { rows: TaskRowView[]; missions: Map<string, string> }) {
-  const limit = Math.max(LIST_PAGE_SIZE, Number(queryParam('most')) || 0);
-  const groups = new Map<string, TaskRowView[]>();
-  for (const row of rows.slice(0, limit)) groups.set(row.mission ?? '', [...(groups.get(row.mission ?? '') ?? []), row]);
+function cells(row: TaskListRow, missions: Map<string, string>) {
+  const why = plain(row.text.split('\n')[0] ?? '', 200);
+  return [
+    <Mark at={row.at} word={row.word} />,
+    <TaskLink id={row.id} />,
+    <span title={plain(why ? `${row.subject}\n${why}` : row.subject, 600)}>
+      <span class="task-subject">{plain(row.subject, 200)}</span>
+      {why && <span class="dim task-why">{why}</span>}
+    </span>,
+    row.agent && (
+      <a class="quiet" href={`/agents/${row.agent}`} title={row.agent}>
+        {shortName(row.agent, 20)}
+      </a>
+    ),
+    row.mission && (
+      <a class="quiet" href={`/m/${row.mission}`} title={plain(missions.get(row.mission) ?? '', 120)}>
+        {row.mission}
+      </a>
+    ),
+    <Lines row={row} />,
+    row.commit && <code>{row.commit.slice(0, 8)}</code>,
+    row.micro_usd === undefined ? null : usd(row.micro_usd),
+    <Age since={row.since_wall} />,
+  ];
+}
+
+/** Buttons that select states, each with the number of tasks. Several states can be selected. */
+function StateChips({ answer }: { answer: TaskWindow | null }) {
+  const selected = queryParam('at').split(',').filter(Boolean);
+  const toggle = (name: string) => {
+    const others = selected.filter((other) => other !== name && other !== 'needs-you');
+    setQueryParam('at', selected.includes(name) ? others.join(',') : [...others, name].join(','), true);
+  };
+  const counts = new Map(answer?.counts.map((entry) => [entry.at, entry.count]) ?? []);
   return (
-    <div class="scroll">
-      <table class="list tasks">
-        <Heads columns={HEADS} />
-        {[...groups].map(([mission, members]) => (
-          <tbody key={mission}>
-            <tr class="group">
-              <th colSpan={HEADS.length} scope="rowgroup">
-                {mission ? (
-                  <>
-                    <a href={`/tasks?mission=${mission}`}>
-                      {mission} {plain(missions.get(mission) ?? '', 120)}
-                    </a>{' '}
-                    · {rows.filter((row) => row.mission === mission).length} · <a href={`/tasks?mission=${mission}&view=graph`}>graph</a> · <a href={`/replay?mission=${mission}`}>replay</a>
-                  </>
-                ) : (
-                  `no mission · ${rows.filter((row) => !row.mission).length}`
-                )}
-              </th>
-            </tr>
-            {members.map((row) => (
-              <TaskRow key={row.id} row={row} />
-            ))}
-          </tbody>
-        ))}
-      </table>
-      {rows.length > limit && (
-        <p class="row">
-          <MoreButton name="most" value={String(limit + LIST_PAGE_SIZE)} text={`Show ${Math.min(LIST_PAGE_SIZE, rows.length - limit)} more`} /> <span class="dim">{rows.length - limit} are not shown. Use the filter to narrow them down.</span>
-        </p>
-      )}
-    </div>
+    <span class="row" role="group" aria-label="States">
+      {TASK_STATES.map((state) => (
+        <button key={state} type="button" class="chip" aria-pressed={selected.includes(state)} disabled={!counts.get(state) && !selected.includes(state)} onClick={() => toggle(state)}>
+          <Glyph at={state} /> {STATES[state].word} <b class="count">{counts.get(state) ?? '–'}</b>
+        </button>
+      ))}
+    </span>
   );
 }
 
-const COLUMN_PAGE_SIZE = 50;
-
-function Board({ rows }: { rows: TaskRowView[] }) {
+/** The conditions of the address that have no control of their own, each with a button that removes it. */
+function Conditions({ missions }: { missions: Map<string, string> }) {
+  const shown = ['mission', 'agent', 'file', 'age'].filter((name) => queryParam(name));
   return (
-    <div class="board">
-      {TASK_STATES.map((at) => {
-        const column = rows.filter((row) => row.at === at);
-        const showAll = queryParam('whole') === at;
-        if (column.length === 0 && (at === 'failed' || at === 'needs' || at === 'review' || at === 'backlog')) return null;
-        return (
-          <section key={at} aria-label={STATES[at].word}>
-            <h3>
-              <Glyph at={at} /> {STATES[at].word} {column.length}
-            </h3>
-            {column.slice(0, showAll ? MAX_BOARD_TASKS : COLUMN_PAGE_SIZE).map((row) => (
-              <a key={row.id} class={`tile edge-${at}`} href={`/t/${row.id}`} data-row>
-                <b>{row.id}</b> {plain(row.subject, 80)}
-                <small>
-                  {shortName(row.agent ?? '')} {plain(row.text, 70)}
-                </small>
-              </a>
-            ))}
-            {column.length > COLUMN_PAGE_SIZE && !showAll && <MoreButton name="whole" value={at} text={`Show ${column.length - COLUMN_PAGE_SIZE} more`} />}
-          </section>
-        );
-      })}
-    </div>
+    <>
+      {shown.map((name) => (
+        <button key={name} type="button" class="chip" aria-pressed="true" title={`remove this condition: ${name}`} onClick={() => setQueryParam(name, null, true)}>
+          {name} {plain(queryParam(name), 60)} {name === 'mission' && plain(missions.get(queryParam(name)) ?? '', 40)} ✕
+        </button>
+      ))}
+    </>
+  );
+}
+
+function tasksText(count: number): string {
+  return `${count.toLocaleString('en')} task${count === 1 ? '' : 's'}`;
+}
+
+function Summary({ answer }: { answer: TaskWindow | null }) {
+  if (!answer) return <>Tasks</>;
+  const isAll = answer.total === answer.all;
+  return (
+    <>
+      {isAll ? tasksText(answer.total) : `${answer.total.toLocaleString('en')} of ${tasksText(answer.all)}`}
+      {answer.micro_usd !== undefined && <span class="aside"> · {usd(answer.micro_usd)}</span>}
+    </>
   );
 }
 
 export function Tasks() {
-  useTopics('tasks', 'head');
-  const head = topic('head').get('head');
-  const missions = new Map(head?.missions.map((mission) => [mission.id, mission.title]) ?? []);
-  const all = topic('tasks').all();
-  const [query, at, mission] = [queryParam('q'), queryParam('at'), queryParam('mission')];
-  const matching = all.filter((row) => matches(row, query, at, mission)).sort((a, b) => a.rank - b.rank || byName(a.id, b.id));
-  const rows = sortRows(matching, HEADS, queryParam('sort'));
-  const requestedView = queryParam('view');
-  const view = requestedView === 'board' && rows.length > MAX_BOARD_TASKS ? 'list' : requestedView || 'list';
-  // The daemon sends all open tasks, but only the newest of the finished ones.
-  const older = Math.max(0, (head?.tasks ?? 0) - all.length);
-  const counts = TASK_STATES.map((state) => [state, all.filter((row) => row.at === state && (!mission || row.mission === mission)).length] as const);
-  let emptyText = older > 0 ? 'No listed task matches.' : 'No task matches.';
-  if (all.length === 0) emptyText = 'No tasks yet. Add one with regatta add "…", or try regatta demo.';
+  useTopics('head');
+  const view = queryParam('view') || 'list';
+  const query = serverQuery();
+  const loader = useRows<TaskListRow, TaskWindow>(PATH, query, (answer) => answer.is_counting);
+  const peeked = useSignal<TaskListRow | null>(null);
+  const answer = loader.answer.value;
+  const missions = useComputed(() => new Map([...(topic('head').get('head')?.missions ?? []), ...(loader.answer.value?.missions ?? [])].map((mission) => [mission.id, mission.title]))).value;
+  const isFiltered = FILTERS.some(([name]) => name !== 'sort' && queryParam(name));
+  void route.value;
+  const isGraphFiltered = answer !== null && FILTERS.some(([name]) => name !== 'sort' && name !== 'mission' && queryParam(name));
+  const empty = isFiltered ? (
+    <>
+      No task matches. <a href="/tasks">Show all tasks</a>
+    </>
+  ) : (
+    <>
+      No tasks yet. Add one: <code>regatta add "Fix the login"</code>
+    </>
+  );
   return (
     <Panel
-      title={older > 0 ? `${rows.length} of ${all.length + older} tasks` : `${rows.length} task${rows.length === 1 ? '' : 's'}`}
+      class="tasks-page"
+      title={<Summary answer={answer} />}
       aside={
-        <span class="filters">
-          <input id="filter" type="search" aria-label="Filter" placeholder="filter  /" value={query} onInput={(event) => setQueryParam('q', event.currentTarget.value)} />
-          {counts.map(([state, count]) => (
-            <button key={state} type="button" class="chip" aria-pressed={at === state} onClick={() => setQueryParam('at', at === state ? null : state, true)}>
-              <Glyph at={state} /> {STATES[state].word} {count}
+        <span class="tabs" role="group" aria-label="View">
+          {['list', 'board', 'graph'].map((name) => (
+            <button key={name} type="button" class="chip" aria-pressed={view === name} onClick={() => setQueryParam('view', name === 'list' ? null : name, true)}>
+              {name}
             </button>
           ))}
-          {mission && (
-            <button type="button" class="chip" aria-pressed="true" onClick={() => setQueryParam('mission', null, true)}>
-              {mission} ✕
-            </button>
-          )}
-          <span class="tabs" role="group" aria-label="View">
-            {['list', 'board', 'graph'].map((name) => (
-              <button key={name} type="button" class="chip" aria-pressed={view === name} onClick={() => setQueryParam('view', name === 'list' ? null : name, true)}>
-                {name}
-              </button>
-            ))}
-          </span>
         </span>
       }
     >
-      {older > 0 && <p class="dim">{older} older tasks are not listed. To list them, run: regatta task list --all</p>}
-      {requestedView === 'board' && view === 'list' && <p class="empty">The board shows at most {MAX_BOARD_TASKS} tasks, so this is the list.</p>}
+      <Views answer={answer} />
+      <div class="list-bar">
+        <input
+          id="filter"
+          type="search"
+          aria-label="Filter"
+          placeholder="filter: words, agent:codex-1, mission:M3, file:src/auth, newer:2h  /"
+          value={queryParam('q')}
+          onInput={(event) => setQueryParam('q', event.currentTarget.value)}
+        />
+        <Conditions missions={missions} />
+        <StateChips answer={answer} />
+      </div>
       {view === 'graph' ? (
-        <Graph scope={queryParam('around') || mission} matchesFilter={query || at ? (id) => rows.some((row) => row.id === id) : null} />
-      ) : rows.length === 0 ? (
-        <Empty known={topic('tasks').known.value}>{emptyText}</Empty>
+        <Graph scope={queryParam('around') || queryParam('mission')} matchesFilter={isGraphFiltered ? matching(loader.rows) : null} />
       ) : view === 'board' ? (
-        <Board rows={rows} />
+        <TaskBoard query={serverQuery(['at', 'sort'])} counts={answer?.counts ?? []} />
       ) : (
-        <List rows={rows} missions={missions} />
+        <div class={peeked.value ? 'with-peek' : ''}>
+          <VirtualList loader={loader} columns={COLUMNS} label="Tasks" name="task-list" rowKey={(row) => row.id} cells={(row) => cells(row, missions)} peek={(row) => (peeked.value = row)} empty={empty} />
+          {peeked.value && <TaskPeek key={peeked.value.id} row={peeked.value} close={() => (peeked.value = null)} />}
+        </div>
       )}
+      {answer !== null && answer.unlisted > 0 && <p class="list-note">{tasksText(answer.unlisted)} that ended longest ago are not in this list: regatta task list --all</p>}
     </Panel>
   );
+}
+
+/** Returns a test for the tasks of a graph: whether they are among the loaded rows. */
+function matching(rows: Map<number, TaskListRow>): (id: string) => boolean {
+  const ids = new Set([...rows.values()].map((row) => row.id as string));
+  return (id) => ids.has(id);
 }

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::{Map, Value, json};
 
 use crate::verb::{AnswerData, Call, VERBS};
-use crate::{live_view, view};
+use crate::{agent_list, event_list, live_view, task_list, view};
 
 /// Returns the schemas of data that no verb returns: the entries of streams, the topics of the
 /// page, and its lists of changed files and transcripts. Each schema comes with the name of its kind.
@@ -37,6 +37,9 @@ fn stream_schemas() -> Vec<(&'static str, Schema)> {
             "live.conversations",
             sent_schema::<live_view::ConversationPage>(),
         ),
+        ("page.tasks", sent_schema::<task_list::TaskWindow>()),
+        ("page.agents", sent_schema::<agent_list::AgentWindow>()),
+        ("page.events", sent_schema::<event_list::EventWindow>()),
         ("page.diff", sent_schema::<live_view::DiffFilesView>()),
         ("page.log", sent_schema::<live_view::TranscriptWindowView>()),
         (

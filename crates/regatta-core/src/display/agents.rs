@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::Agent;
 use crate::attempt::Attempt;
 use crate::board::Board;
-use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
+use crate::ids::{AgentName, AttemptId, Now, TaskId};
 use crate::landing::batches;
 use crate::task::{Task, TaskStatus};
 use crate::{provider_outage, runner, schedule};
@@ -24,8 +24,7 @@ const MAX_AGENTS_WITH_REASONS: usize = 60;
 /// that needs a person or a review. The search would be too slow, because the states are computed
 /// up to ten times a second.
 const MAX_SEARCHED_TASKS: usize = 5_000;
-/// Maximum number of a mission's open tasks that are considered as the next tasks of its idle
-/// agents.
+/// Maximum number of a mission's open tasks that are searched for waiting tasks of its idle agents.
 const MAX_WAITING_TASKS: usize = 500;
 
 /// The state of an agent as people see it, with the agent's task.
@@ -128,12 +127,13 @@ pub fn agent_display(board: &Board, name: &AgentName, now: Now) -> Option<AgentD
     agent_displays(board, now).remove(name)
 }
 
-/// Returns the states of all agents. An idle agent of a mission waits for the mission's next task.
+/// Returns the states of all agents. An agent without work waits only for tasks that are assigned to
+/// it. Tasks of other agents and tasks without an agent do not keep it from working, so it is idle.
 pub fn agent_displays(board: &Board, now: Now) -> BTreeMap<AgentName, AgentDisplay> {
     let working = working_attempts(board);
     let requests = open_requests(board);
     let landing = landing_displays(board, now);
-    let mut waiting = waiting_tasks(board);
+    let waiting = waiting_tasks(board);
     let hides_reasons = board.agents.len() > MAX_AGENTS_WITH_REASONS;
     let mut displays = BTreeMap::new();
     for (name, agent) in &board.agents {
@@ -151,10 +151,10 @@ pub fn agent_displays(board: &Board, now: Now) -> BTreeMap<AgentName, AgentDispl
         } else if let Some(display) = display_without_work(board, agent, landing.get(name)) {
             display
         } else {
-            let next = take_next_task(board, name, &mut waiting);
+            let next = waiting.get(name).map(|task| task.id);
             match next.and_then(|id| Some((id, wait_text(board, id, hides_reasons, now)?))) {
                 Some((id, text)) => AgentDisplay::of_task(DisplayState::Waiting, id, text),
-                None => AgentDisplay::without_task(DisplayState::Idle, String::new()),
+                None => AgentDisplay::default(),
             }
         };
         displays.insert(name.clone(), display);
@@ -216,50 +216,20 @@ fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDispla
     displays
 }
 
-/// Returns the waiting tasks of each mission in reverse order, so that a caller can take the next
-/// task from the end of the list.
-fn waiting_tasks(board: &Board) -> BTreeMap<MissionId, Vec<TaskId>> {
-    let is_waiting = |id: &TaskId| {
-        board
-            .tasks
-            .get(id)
-            .is_some_and(|task| task.status.is_waiting())
-    };
-    board
-        .missions
-        .keys()
-        .map(|mission| {
-            let open = board.open_tasks_of(*mission).map(|(_, id)| id);
-            let mut ids: Vec<TaskId> = open.take(MAX_WAITING_TASKS).filter(is_waiting).collect();
-            ids.reverse();
-            (*mission, ids)
-        })
-        .collect()
-}
-
-/// Finds the next task that an idle agent may take, removes it from the waiting tasks of its
-/// mission, and returns it. Tasks that are assigned to other agents are skipped.
-fn take_next_task(
-    board: &Board,
-    name: &AgentName,
-    waiting: &mut BTreeMap<MissionId, Vec<TaskId>>,
-) -> Option<TaskId> {
-    let may_take = |id: &TaskId| {
-        let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
-        assignee.is_none_or(|assignee| assignee == name)
-    };
-    let missions = board
-        .missions
-        .values()
-        .filter(|mission| mission.agents.contains(name));
-    for mission in missions {
-        if let Some(tasks) = waiting.get_mut(&mission.id)
-            && let Some(index) = tasks.iter().rposition(may_take)
-        {
-            return Some(tasks.remove(index));
+/// Returns the waiting task of each agent to which a mission's waiting tasks are assigned: the first
+/// one in the order of the plan.
+fn waiting_tasks(board: &Board) -> BTreeMap<&AgentName, &Arc<Task>> {
+    let mut waiting = BTreeMap::new();
+    for mission in board.missions.keys() {
+        let open = board.open_tasks_of(*mission).take(MAX_WAITING_TASKS);
+        let tasks = open.filter_map(|(_, id)| board.tasks.get(&id));
+        for task in tasks.filter(|task| task.status.is_waiting()) {
+            if let Some(assignee) = &task.assignee {
+                waiting.entry(assignee).or_insert(task);
+            }
         }
     }
-    None
+    waiting
 }
 
 /// Returns the first reason why a task waits; an empty text if reasons are hidden; `None` if the

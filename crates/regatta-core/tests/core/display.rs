@@ -1,11 +1,12 @@
 //! The states and counts that people see. Random boards are checked in [`invariants`](crate::invariants).
 
 use regatta_core::agent_protocol::{AgentRequest, RequestContent};
-use regatta_core::command::Command;
+use regatta_core::command::{Command, PlannedTask};
 use regatta_core::display::{
     self, DisplayState, EndedCounts, FleetSummary, TaskAction, TaskCounts,
 };
 use regatta_core::ids::TaskId;
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::schedule::PollGrant;
 use regatta_core::task::{AddTask, TaskStatus};
 
@@ -174,6 +175,53 @@ fn w2_an_agent_whose_last_work_failed_is_shown_as_failed() {
     assert_eq!(shown(&world), (DisplayState::Working, Some(other)));
     world.finish_and_land(&grant);
     assert_eq!(shown(&world), (DisplayState::Idle, None));
+}
+
+/// W2: an agent with free slots does not wait for work that is not its own. It waits only for a task
+/// that is assigned to it.
+#[test]
+fn w2_an_idle_agent_waits_only_for_its_own_tasks() {
+    let mut world = World::with_agents(&[("ada", 1), ("bob", 1), ("eve", 1)]);
+    let planned = |subject: &str, file: &str, after: &[usize], assign: Option<&str>| PlannedTask {
+        task: task_to_add(subject, &[file]),
+        after: after.to_vec(),
+        assign: assign.map(|name| name.parse().expect("a name")),
+    };
+    let mission = StartMission {
+        project: shop(),
+        title: "goal".into(),
+        agents: world.board.agents.keys().cloned().collect(),
+        team: None,
+        max_workers: 3,
+        mode: StartMode::default(),
+        isolate: false,
+        wave_commits: false,
+        serial: vec![],
+        budget: Default::default(),
+    };
+    let tasks = vec![
+        planned("one", "src/a.rs", &[], Some("ada")),
+        planned("two", "src/b.rs", &[0], None),
+        planned("three", "src/c.rs", &[0], Some("eve")),
+    ];
+    world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks,
+            adopt: vec![],
+        },
+    );
+    let grant = world.take_task("ada");
+    let shown = |name: &str| {
+        let name = name.parse().expect("a name");
+        let shown = display::agent_display(&world.board, &name, world.now).expect("it exists");
+        (shown.state, shown.task)
+    };
+    assert_eq!(shown("ada"), (DisplayState::Working, Some(grant.task)));
+    assert_eq!(shown("bob"), (DisplayState::Idle, None));
+    let of_eve = Some(TaskId(grant.task.0 + 2));
+    assert_eq!(shown("eve"), (DisplayState::Waiting, of_eve));
 }
 
 /// Lets the next attempts at a task fail until the task has failed.

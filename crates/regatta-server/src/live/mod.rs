@@ -7,10 +7,12 @@
 //! [`transcript_routes`] render long texts. Every status comes from the views of `regatta-api`.
 
 mod actions; // actions and their shell commands
+mod agent_list; // windows of the list of agents
 mod agent_timelines; // the states of agents over time
 mod change_sizes; // the lines of changes in review
 mod diff; // diffs, file by file
 mod ended_work; // cached figures of ended work
+mod event_list; // windows of the list of events
 mod file_conflicts; // tasks that need the same files
 mod graph; // dependency graphs
 mod inbox_items; // what needs a person, with buttons
@@ -22,6 +24,7 @@ mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
 mod task_details; // long parts of a task's page
+mod task_list; // windows of the list of tasks
 mod task_row; // the rows of tasks
 mod texts; // figures in words
 mod topics; // the entities of each topic
@@ -64,6 +67,8 @@ pub(crate) struct LiveCaches {
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
     /// For each project, the number of today's landed changes that touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,
+    changed_lines: task_list::ChangedLines,
+    last_tools: agent_list::LastTools,
     /// Number of browsers that receive live data at present.
     connected_browsers: AtomicUsize,
 }
@@ -72,6 +77,13 @@ pub(crate) struct LiveCaches {
 pub(crate) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
         .route("/api/v1/live", get(stream::live_stream))
+        .route("/api/v1/page/tasks", get(task_list::task_window))
+        .route("/api/v1/page/agents", get(agent_list::agent_window))
+        .route("/api/v1/page/events", get(event_list::event_window))
+        .route(
+            "/api/v1/page/events/{revision}",
+            get(event_list::event_data),
+        )
         .route("/api/v1/page/diff/{task}", get(diff::list_files))
         .route("/api/v1/page/diff/{task}/{file}", get(diff::file_parts))
         .route(

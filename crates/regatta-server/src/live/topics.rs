@@ -340,7 +340,7 @@ impl TopicContext<'_> {
         })
     }
 
-    fn lanes(&self) -> Vec<AgentLaneView> {
+    pub(super) fn lanes(&self) -> Vec<AgentLaneView> {
         let (board, day) = (self.board, budget::day_of(self.now));
         let states = self.shared.live_caches.lanes.states(board, self.now);
         let mut live_attempts = BTreeMap::new();

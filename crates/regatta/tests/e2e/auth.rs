@@ -91,6 +91,10 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     let others = [
         "/api/v1/events?after=0",
         "/api/v1/live?topics=head",
+        "/api/v1/page/tasks",
+        "/api/v1/page/agents",
+        "/api/v1/page/events",
+        "/api/v1/page/events/1",
         "/api/v1/page/diff/T1",
         "/api/v1/page/diff/T1/0",
         "/api/v1/page/diff/T1/0/lines?from=1&to=9",

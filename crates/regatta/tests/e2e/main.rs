@@ -55,6 +55,7 @@ mod kills;
 mod landing_settings;
 mod leads;
 mod legacy_api;
+mod list_counts;
 mod lists;
 mod lost_work;
 mod messages;

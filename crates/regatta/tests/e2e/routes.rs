@@ -79,7 +79,7 @@ fn fits(written: &str, path: &str) -> bool {
 }
 
 /// The address, the method, a body that changes nothing, and the tokens that may use the address.
-const ADDRESSES: [(&str, &str, &str, AllowedTokens); 26] = [
+const ADDRESSES: [(&str, &str, &str, AllowedTokens); 33] = [
     (
         "/api/v1/events?after=0&follow=false",
         "GET",
@@ -95,6 +95,10 @@ const ADDRESSES: [(&str, &str, &str, AllowedTokens); 26] = [
         "",
         AllowedTokens::Readers,
     ),
+    ("/api/v1/page/tasks", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/agents", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/events", "GET", "", AllowedTokens::Readers),
+    ("/api/v1/page/events/99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/diff/T99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/diff/T99/0", "GET", "", AllowedTokens::Readers),
     (

@@ -1,7 +1,8 @@
 //! Every view shows the same counts, and the same state of each task and agent (W2). Random boards
 //! with two projects are made through the API of a daemon: with missions, work in review and in the
 //! merge queue, and spending. On each board the API, MCP, the page's data and the screens of
-//! `regatta watch` are compared field by field, for the whole fleet and for each project. On some
+//! `regatta watch` are compared field by field, for the whole fleet and for each project, and so are
+//! the windows of the page's lists. On some
 //! boards, the printed output of `regatta status` is compared too.
 //!
 //! `REGATTA_COUNTS_SEED=…` repeats a run.
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::http::ApiClient;
 use crate::kills::SeededRng;
+use crate::list_counts::{ListWindows, ListedByApi};
 use crate::pages::{entity, read_live_stream};
 use crate::world::{TEST_TIMEOUT, World, path_text, wait_until};
 
@@ -347,6 +349,8 @@ impl RandomBoards<'_> {
                 PROJECTS.map(|project| self.api.call_ok("status", json!({ "project": project })));
             let printed = is_printed.then(|| self.printed_status(project));
             // The last status shows that nothing changed while the views were read.
+            let windows = ListWindows::read(&self.api, &mut self.dice, &AGENTS);
+            let listed = ListedByApi::read(&self.api, &status);
             let last = self.api.call_ok("status", json!({}));
             let summary = &status["summary"];
             let mut revisions = vec![
@@ -355,6 +359,7 @@ impl RandomBoards<'_> {
                 &last["summary"]["revision"],
             ];
             revisions.extend(projects.iter().map(|of| &of["summary"]["revision"]));
+            revisions.extend(windows.revisions());
             if revisions.iter().any(|other| **other != summary["revision"]) {
                 continue;
             }
@@ -367,6 +372,7 @@ impl RandomBoards<'_> {
             let screens = self.screens.draw(&frames);
             check_screens(&status, &screens);
             check_projects(&status, &projects);
+            windows.check(&listed, summary);
             if let Some(printed) = &printed {
                 check_printed(of, printed);
             }
