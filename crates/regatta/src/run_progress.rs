@@ -407,10 +407,12 @@ pub(crate) fn wait_until_landed(
     Ok(result)
 }
 
-/// Returns the task that an event is about: its subject, or the field `task` in its data.
+/// Returns the task that an event is about: its subject, or the field `task` in its data or in the
+/// request that the event is about.
 fn task_of_event(event: &EventView) -> Option<TaskId> {
-    let named = || event.data.get("task")?.as_str()?.parse().ok();
-    event.subject.parse().ok().or_else(named)
+    let task_in = |data: &serde_json::Value| data.get("task")?.as_str()?.parse().ok();
+    let named = task_in(&event.data).or_else(|| task_in(event.data.get("approval")?));
+    event.subject.parse().ok().or(named)
 }
 
 /// Returns the line to print for an important event, or `None` for any other event.

@@ -162,6 +162,7 @@ mod tests {
             has_hints: false,
             is_unicode: unicode,
             pager: None,
+            program: None,
         }
     }
 
