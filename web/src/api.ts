@@ -1893,6 +1893,7 @@ export interface MissionSummary {
   landed: number;
   open: number;
   place?: number;
+  stopped?: boolean;
   tasks: number;
   title: string;
 }
@@ -3052,6 +3053,7 @@ export interface TaskPage {
   time: LaneBar[];
   tries: Attempt[];
   unanswered?: boolean;
+  undone_by?: TaskId;
   updated_wall: number;
   validation: Validation;
   waits: WaitReason[];
@@ -3173,6 +3175,7 @@ export interface TaskView {
   submission?: Submission;
   tries?: number;
   unanswered?: boolean;
+  undone_by?: TaskId;
   updated_wall: number;
   validation: Validation;
   waits: WaitReason[];

@@ -620,6 +620,27 @@ pub(crate) fn format_tokens(many: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// A question belongs to the task of the request, so that `run` prints it with its command.
+    #[test]
+    fn a_question_is_an_event_of_its_task() {
+        let ask = serde_json::json!({ "text": "Which?", "choices": ["a", "b"] });
+        let event = EventView {
+            revision: 1,
+            time: "2026-11-19T12:00:00Z".into(),
+            kind: "approval.asked".into(),
+            subject: "Q1".into(),
+            by: "claude-1".into(),
+            data: serde_json::json!({ "approval": { "task": "T8", "ask": ask } }),
+        };
+        assert_eq!(task_of_event(&event), Some(TaskId(8)));
+        assert_eq!(
+            milestone_line(&event).as_deref(),
+            Some("12:00:00 T8 needs you: Q1 Which?  1 a  2 b · regatta answer Q1 1")
+        );
+    }
+
     #[test]
     fn tokens_are_short() {
         assert_eq!(

@@ -231,7 +231,7 @@ fn path_warning(own: &Path, first: Option<&Path>) -> Option<DoctorCheck> {
             first.display()
         ),
         None => {
-            "the shell does not find `regatta`, so commands that Regatta prints fail".to_owned()
+            "the shell does not find `regatta`, so type the program's path instead".to_owned()
         }
     };
     let dir = own.parent().unwrap_or(own).display();

@@ -64,10 +64,9 @@ pub(super) fn offer(app: &CommandContext) -> Result<OfferOutcome, CommandError> 
     let is_accepted = app.global.yes || (app.can_ask() && confirm(&question)?);
     if !is_accepted {
         if !app.can_ask() {
-            let name = offer.name(&surroundings);
             outcome
                 .lines
-                .push(format!("offer   {name}: regatta init --yes"));
+                .push(format!("offer   {what}: regatta init --yes"));
         }
         return Ok(outcome);
     }

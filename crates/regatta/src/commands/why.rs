@@ -178,14 +178,8 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
                     first_line(&wait_reason.text),
                 ]
             };
-            text += &format_table(
-                &agent_why
-                    .waits
-                    .iter()
-                    .enumerate()
-                    .map(fact)
-                    .collect::<Vec<_>>(),
-            );
+            let facts: Vec<Vec<String>> = agent_why.waits.iter().enumerate().map(fact).collect();
+            text += &format_wrapped_table(&facts, window_width());
             if !agent_why.line.is_empty() {
                 let names: Vec<String> = agent_why.line.iter().map(ToString::to_string).collect();
                 text += &format!("queued  {}\n", names.join(" "));
