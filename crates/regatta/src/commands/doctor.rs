@@ -230,9 +230,7 @@ fn path_warning(own: &Path, first: Option<&Path>) -> Option<DoctorCheck> {
             "the command `regatta` starts another program: {}",
             first.display()
         ),
-        None => {
-            "the shell does not find `regatta`, so type the program's path instead".to_owned()
-        }
+        None => "the shell does not find `regatta`, so type the program's path instead".to_owned(),
     };
     let dir = own.parent().unwrap_or(own).display();
     let fix = format!("put {dir} first on the PATH: export PATH=\"{dir}:$PATH\"");

@@ -132,7 +132,14 @@ fn an_uncommitted_settings_file_is_named_with_the_command_that_commits_it() {
 #[test]
 fn an_agent_that_cannot_be_started_is_not_resumed() {
     let world = World::with_project();
-    let add = ["agent", "add", "claude-1", "--preset", "claude-native", "--anyway"];
+    let add = [
+        "agent",
+        "add",
+        "claude-1",
+        "--preset",
+        "claude-native",
+        "--anyway",
+    ];
     world.run_ok(&add);
     let refused = world.run_refused(&["resume", "claude-1"], 4);
     let message = refused["message"].as_str().unwrap();
