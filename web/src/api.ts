@@ -2015,6 +2015,7 @@ export interface MissionSummary {
   landed: number;
   open: number;
   place?: number;
+  stopped?: boolean;
   tasks: number;
   title: string;
 }
@@ -3205,6 +3206,7 @@ export interface TaskPage {
   time: LaneBar[];
   tries: Attempt[];
   unanswered?: boolean;
+  undone_by?: TaskId;
   updated_wall: number;
   validation: Validation;
   waits: WaitReason[];
@@ -3326,6 +3328,7 @@ export interface TaskView {
   submission?: Submission;
   tries?: number;
   unanswered?: boolean;
+  undone_by?: TaskId;
   updated_wall: number;
   validation: Validation;
   waits: WaitReason[];

@@ -172,6 +172,9 @@ pub struct TaskView {
     /// remote repository after the landing. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
+    /// The task whose landed work reverted this task's landed work; empty if nothing reverted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone_by: Option<TaskId>,
     /// The task's activities since it was created, with their times. Only set when one task is
     /// shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,6 +207,10 @@ impl TaskView {
             attempts: vec![],
             workspace: None,
             now_as: None,
+            undone_by: board
+                .projects
+                .get(&task.project)
+                .and_then(|project| project.queue.undone.get(&task.id).copied()),
             life: None,
         }
     }

@@ -73,6 +73,7 @@ impl CheckoutGit for GitAdapter {
                 .and_then(|head| BranchName::new(head.strip_prefix("refs/heads/")?).ok()),
             is_bare: user.is_bare,
             dirty_files: dirty,
+            has_untracked_settings: !user.is_bare && self.has_untracked_settings(&user.top)?,
             operation_in_progress: operation_in_progress(&user.git_dir),
             submodules,
             has_lfs,
@@ -334,6 +335,17 @@ impl GitAdapter {
     /// Returns the tracked files of a checkout that differ from HEAD or from the index.
     ///
     /// Leaves out submodules, because a move of the trunk never changes the files in a submodule.
+    /// Returns true if git neither tracks nor ignores the `regatta.toml` at the top of a working tree.
+    fn has_untracked_settings(&self, top: &Path) -> Result<bool, GitError> {
+        let untracked = self
+            .git
+            .in_checkout(top, "find an uncommitted regatta.toml")
+            .args(["ls-files", "-z", "--others", "--exclude-standard", "--"])
+            .args(["regatta.toml"])
+            .run_for_list()?;
+        Ok(!untracked.is_empty())
+    }
+
     pub(crate) fn modified_files(&self, top: &Path) -> Result<Vec<ModifiedFile>, GitError> {
         const OPERATION: &str = "compare the working tree with HEAD";
         let entries = self

@@ -19,6 +19,7 @@ mod interrupt; // Ctrl-C, pressed once or more often
 mod listen_address; // the addresses on which the daemon listens
 mod notifications; // notifications for people
 mod output; // printed output and errors
+mod own_program; // printed commands that work in this shell
 mod pager; // showing long output in a pager
 mod plan; // plan files
 mod project_files; // applying regatta.toml whenever it is saved

@@ -14,6 +14,8 @@ use regatta_core::display::{ColourRole, DisplayState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::own_program;
+
 /// The output settings of one command: text or JSON, the amount of output, colours and symbols.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -24,6 +26,9 @@ pub(crate) struct Output {
     pub(crate) is_unicode: bool,
     /// The command line of the pager for long answers; `None` prints without a pager.
     pub(crate) pager: Option<String>,
+    /// The word that starts this program, if a person reads the output and the shell does not find
+    /// the program as `regatta`.
+    pub(crate) program: Option<&'static str>,
 }
 
 /// The error with which a command of the command line ends.
@@ -156,7 +161,8 @@ impl Output {
             self.print(&text)?;
         }
         if self.has_hints && self.quiet_level == 0 && !next.is_empty() {
-            self.print_note(&format!("next: {}", next.join(" · ")));
+            let next: Vec<String> = next.iter().map(|line| self.command(line)).collect();
+            self.print_line_to_stderr(format!("next: {}", next.join(" · ")));
         }
         Ok(())
     }
@@ -200,8 +206,20 @@ impl Output {
     /// or `--json`.
     pub(crate) fn print_note(&self, text: &str) {
         if self.quiet_level == 0 && !self.is_json {
-            // If standard error is closed, the remark is lost, which does no harm.
-            let _gone = writeln!(std::io::stderr(), "{}", self.fold_to_ascii(text.to_owned()));
+            self.print_line_to_stderr(self.command(text));
+        }
+    }
+
+    fn print_line_to_stderr(&self, line: String) {
+        // If standard error is closed, the line is lost, which does no harm.
+        let _gone = writeln!(std::io::stderr(), "{}", self.fold_to_ascii(line));
+    }
+
+    /// Returns a message with its `regatta` commands as they work in this shell.
+    pub(crate) fn command(&self, text: &str) -> String {
+        match self.program {
+            Some(word) => own_program::name_program(text, word),
+            None => text.to_owned(),
         }
     }
 
@@ -248,7 +266,8 @@ impl Output {
         let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
         if !problem.hint.is_empty() {
             // A hint can have several lines; align them below the first one.
-            let hint = problem.hint.lines().collect::<Vec<_>>().join("\n       ");
+            let hint = self.command(&problem.hint);
+            let hint = hint.lines().collect::<Vec<_>>().join("\n       ");
             text += &format!("  {} {hint}\n", self.paint("hint", "36"));
         }
         text
@@ -350,6 +369,12 @@ pub(crate) fn is_stdout_watched() -> bool {
         && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
+/// Returns true if a person probably reads the output or the errors, because one of them goes to a
+/// terminal and no agent runs this program.
+pub(crate) fn is_person_reading() -> bool {
+    is_stdout_watched() || (std::io::stderr().is_terminal() && !is_in_agent())
+}
+
 /// Formats a table with one line per row. Columns are as wide as their content, or are cut to fit
 /// the terminal's window.
 pub(crate) fn format_table(rows: &[Vec<String>]) -> String {
@@ -413,6 +438,46 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
     }
     text
 }
+
+/// Formats a table whose last column is wrapped and not cut, because people came to read it.
+pub(crate) fn format_wrapped_table(rows: &[Vec<String>], window: Option<usize>) -> String {
+    let Some(window) = window else {
+        return format_table_for(rows, None);
+    };
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let Some(last) = columns.checked_sub(1) else {
+        return String::new();
+    };
+    let width_of = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| display_width(cell)).max().unwrap_or(0)
+    };
+    let indent: usize = (0..last).map(|column| width_of(column) + 2).sum();
+    let room = window.saturating_sub(indent);
+    if room < MIN_CUT_WIDTH {
+        return format_table_for(rows, Some(window));
+    }
+    let mut text = String::new();
+    for row in rows {
+        let lines = row
+            .get(last)
+            .map(|cell| wrap(cell, room, MAX_WRAPPED_LINES));
+        let lines = lines.unwrap_or_default();
+        let mut head = String::new();
+        for (column, cell) in row.iter().take(last).enumerate() {
+            head += &pad_or_cut(cell, width_of(column) + 2);
+        }
+        let first = lines.first().map_or("", String::as_str);
+        text += &format!("{}\n", format!("{head}{first}").trim_end());
+        for line in lines.iter().skip(1) {
+            text += &format!("{}{line}\n", " ".repeat(indent));
+        }
+    }
+    text
+}
+
+/// The maximum number of lines of one cell in [`format_wrapped_table`].
+const MAX_WRAPPED_LINES: usize = 8;
 
 /// Returns the width of the terminal's window in columns, if standard output is a terminal.
 pub(crate) fn window_width() -> Option<usize> {
@@ -680,6 +745,27 @@ mod tests {
             ["日本"],
             "a character that does not fit is left to the terminal"
         );
+    }
+
+    #[test]
+    fn the_last_column_of_a_wrapped_table_is_whole() {
+        let rows = [
+            vec![
+                "now".to_owned(),
+                "review".into(),
+                "commit or stash them".into(),
+            ],
+            vec!["try".to_owned(), "retry".into(), "again".into()],
+        ];
+        assert_eq!(
+            format_wrapped_table(&rows, Some(26)),
+            "now  review  commit or\n             stash them\ntry  retry   again\n"
+        );
+        assert_eq!(
+            format_wrapped_table(&rows, None),
+            "now  review  commit or stash them\ntry  retry   again\n"
+        );
+        assert_eq!(format_wrapped_table(&[], Some(80)), "");
     }
 
     #[test]

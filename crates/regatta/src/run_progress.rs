@@ -407,10 +407,12 @@ pub(crate) fn wait_until_landed(
     Ok(result)
 }
 
-/// Returns the task that an event is about: its subject, or the field `task` in its data.
+/// Returns the task that an event is about: its subject, or the field `task` in its data or in the
+/// request that the event is about.
 fn task_of_event(event: &EventView) -> Option<TaskId> {
-    let named = || event.data.get("task")?.as_str()?.parse().ok();
-    event.subject.parse().ok().or_else(named)
+    let task_in = |data: &serde_json::Value| data.get("task")?.as_str()?.parse().ok();
+    let named = task_in(&event.data).or_else(|| task_in(event.data.get("approval")?));
+    event.subject.parse().ok().or(named)
 }
 
 /// Returns the line to print for an important event, or `None` for any other event.
@@ -618,6 +620,27 @@ pub(crate) fn format_tokens(many: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// A question belongs to the task of the request, so that `run` prints it with its command.
+    #[test]
+    fn a_question_is_an_event_of_its_task() {
+        let ask = serde_json::json!({ "text": "Which?", "choices": ["a", "b"] });
+        let event = EventView {
+            revision: 1,
+            time: "2026-11-19T12:00:00Z".into(),
+            kind: "approval.asked".into(),
+            subject: "Q1".into(),
+            by: "claude-1".into(),
+            data: serde_json::json!({ "approval": { "task": "T8", "ask": ask } }),
+        };
+        assert_eq!(task_of_event(&event), Some(TaskId(8)));
+        assert_eq!(
+            milestone_line(&event).as_deref(),
+            Some("12:00:00 T8 needs you: Q1 Which?  1 a  2 b · regatta answer Q1 1")
+        );
+    }
+
     #[test]
     fn tokens_are_short() {
         assert_eq!(

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::board::Board;
 use crate::ids::{MissionId, Now, ProjectName};
 use crate::inbox::{InboxItem, OpenItem};
+use crate::mission::MissionState;
 use crate::task::{Task, TaskStatus};
 use crate::{budget, inbox, lead, plural, schedule};
 
@@ -140,11 +141,23 @@ pub struct MissionSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "place")]
     pub queue_position: Option<usize>,
+    /// True if the mission is stopped, so that it starts no tasks until a person resumes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 impl MissionSummary {
     /// Returns the progress as a short text for people, such as "2 of 5 landed".
     pub fn progress_text(&self) -> String {
+        let progress = self.landed_text();
+        if self.stopped {
+            progress + " · stopped"
+        } else {
+            progress
+        }
+    }
+
+    fn landed_text(&self) -> String {
         match (self.queue_position, self.tasks) {
             (Some(position), _) => format!("queued for a lead, position {position}"),
             (None, 0) => "no task yet".into(),
@@ -263,6 +276,7 @@ pub fn fleet_summary(
             landed: ended_of(mission.id).completed,
             tasks: ended_of(mission.id).tasks,
             queue_position: lead::queue_position(board, mission.id),
+            stopped: mission.state == MissionState::Draining,
         })
         .collect();
     let daily = board.budgets.get(&budget::BudgetScope::Day);
@@ -310,6 +324,22 @@ mod tests {
             };
             assert_eq!(summary.needs_you_text(), text);
         }
+    }
+
+    #[test]
+    fn the_progress_of_a_stopped_mission_says_so() {
+        let mut mission = MissionSummary {
+            id: MissionId(1),
+            title: "plan".into(),
+            open: 1,
+            landed: 1,
+            tasks: 2,
+            queue_position: None,
+            stopped: false,
+        };
+        assert_eq!(mission.progress_text(), "1 of 2 landed");
+        mission.stopped = true;
+        assert_eq!(mission.progress_text(), "1 of 2 landed · stopped");
     }
 
     #[test]

@@ -24,12 +24,18 @@ fn inspecting_any_directory_of_a_repository_describes_the_repository() {
         is_unborn: false,
         is_bare: false,
         dirty_files: vec![],
+        has_untracked_settings: false,
         operation_in_progress: None,
         submodules: vec![],
         has_lfs: false,
     };
     assert_eq!(facts, expected);
     assert_eq!(repo_facts(&world.user().join("src")), expected);
+
+    write(world.user().join("regatta.toml"), "[project]\n");
+    assert!(repo_facts(&world.user().join("src")).has_untracked_settings);
+    write(world.user().join(".git/info/exclude"), "regatta.toml\n");
+    assert!(!repo_facts(world.user()).has_untracked_settings);
 
     write(world.user().join("a.txt"), "edited\n");
     write(world.user().join("untracked"), "x");

@@ -59,6 +59,10 @@ impl VerbHandler<'_> {
             // The id can also be the name of a parked provider, such as `anthropic`. Its agents get
             // no work until a person resumes the provider.
             Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
+                if self.board().agents.contains_key(&agent) {
+                    self.require_startable_agent(std::slice::from_ref(&agent))
+                        .await?;
+                }
                 let (revision, _) = self
                     .run(Command::ResumeAgent {
                         agent: agent.clone(),

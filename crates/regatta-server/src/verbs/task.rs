@@ -6,6 +6,7 @@
 
 use regatta_api::view::{ShowAnswer, WhyAnswer};
 use regatta_core::reference::Reference;
+use regatta_core::schedule::{WaitKind, WaitReason};
 
 use regatta_core::task::{self, Task};
 
@@ -453,14 +454,17 @@ impl VerbHandler<'_> {
         if let Reference::Agent(name) = &found {
             let board = self.board();
             let agent = agent::find(&board, name).map_err(|refusal| Problem::from(&refusal))?;
-            return reply(
-                board.revision,
-                WhyAnswer::Agent(Box::new(AgentWhyView::new(
-                    &board,
-                    agent,
-                    self.engine().now(),
-                ))),
-            );
+            let mut why = AgentWhyView::new(&board, agent, self.engine().now());
+            // An agent without work cannot take work either if its program cannot be started.
+            if agent.profile.labels.is_empty() && why.agent.tasks.is_empty() {
+                let problems = self.agent_view(&board, agent).await?.problems;
+                let reasons = problems.into_iter().map(|problem| WaitReason {
+                    kind: WaitKind::Provider,
+                    text: format!("{} {}", problem.what, problem.hint.replace('\n', ". ")),
+                });
+                why.waits.splice(0..0, reasons);
+            }
+            return reply(board.revision, WhyAnswer::Agent(Box::new(why)));
         }
         let about = self.task_of_reference(&found, "why").await?;
         let mut task = self

@@ -19,6 +19,7 @@ impl CheckoutGit for FakeGit {
                 is_unborn: false,
                 is_bare: false,
                 dirty_files: trunk.dirty_files.clone(),
+                has_untracked_settings: false,
                 operation_in_progress: None,
                 submodules: vec![],
                 has_lfs: false,

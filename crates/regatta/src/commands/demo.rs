@@ -32,6 +32,7 @@ use crate::interrupt::Interrupts;
 use crate::output::{
     CommandError, CommandResult, command_error, format_table, internal_error, sanitize,
 };
+use crate::own_program::absolute_command;
 use crate::plan;
 use crate::run_progress::{self, FollowEnd, FollowUntil};
 
@@ -622,11 +623,13 @@ fn print_report(
         let commands = ["regatta open", "regatta status", "regatta down"].map(str::to_owned);
         let all = decisions.chain(commands);
         std::iter::once(shell.clone())
-            .chain(all.map(|line| with_own_program(&line)))
+            .chain(all.map(|line| absolute_command(&line)))
             .collect()
     } else {
         Vec::new()
     };
+    // The report for people has these commands in its lines, with an explanation of each.
+    let next = if app.output.is_json { next } else { vec![] };
     app.output.print_answer("demo", demo_outcome, &next, |_| {
         let mut text = format!("{}\n{}\n", report.table.trim_end(), report.graph.trim_end());
         text += &format!(
@@ -642,7 +645,7 @@ fn print_report(
                 text += &format!(
                     "       REGATTA_DATA_DIR={} {}\n",
                     quote(&demo_outcome.data_dir),
-                    with_own_program(&pending_decision.command())
+                    absolute_command(&pending_decision.command())
                 );
             }
         }
@@ -651,7 +654,7 @@ fn print_report(
             None => {
                 text += &format!(
                     "look   {}   keeps the repository for a closer look\n",
-                    with_own_program("regatta demo --keep")
+                    absolute_command("regatta demo --keep")
                 );
             }
         }
@@ -662,9 +665,10 @@ fn print_report(
             );
             text += &format!(
                 "shell  {shell}\n       {}   shows what waits for you next\n\
-                 end    {} && rm -r {}\n",
-                with_own_program("regatta status"),
-                with_own_program("regatta down"),
+                 end    REGATTA_DATA_DIR={} {} && rm -r {}\n",
+                absolute_command("regatta status"),
+                quote(&demo_outcome.data_dir),
+                absolute_command("regatta down"),
                 quote(&demo_directory(&demo_outcome.data_dir))
             );
         }
@@ -675,8 +679,8 @@ fn print_report(
             } else {
                 ""
             },
-            with_own_program("regatta init"),
-            with_own_program("regatta provider")
+            absolute_command("regatta init"),
+            absolute_command("regatta provider")
         )
     })
 }
@@ -692,18 +696,6 @@ fn demo_directory(data_dir: &str) -> String {
 pub(super) fn is_data_of_a_demo(data_dir: &Path) -> bool {
     let top = data_dir.parent().and_then(Path::file_name);
     top.is_some_and(|name| name.to_string_lossy().starts_with(DEMO_PREFIX))
-}
-
-/// Returns a `regatta` command as it works in this shell. If the shell finds no program `regatta`, as
-/// after `cargo run`, the command starts with the path of this program.
-fn with_own_program(command: &str) -> String {
-    let own = std::env::current_exe().and_then(|path| path.canonicalize());
-    match (own, command.strip_prefix("regatta ")) {
-        (Ok(own), Some(rest)) if super::upgrade::first_on_path().as_ref() != Some(&own) => {
-            format!("{} {rest}", quote(&own.to_string_lossy()))
-        }
-        _ => command.to_owned(),
-    }
 }
 
 /// Returns the plan for `size` agents: seven tasks, and two more for each agent after the third.

@@ -76,6 +76,9 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
 /// attempt, and name the changed files that do not land with the task.
 fn remarks(diff: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
+    if let Some(by) = view.undone_by {
+        text += &format!("{by} reverted these changes of {}\n", diff.task);
+    }
     if let Some(attempt) = diff.attempt {
         text += &format!(
             "these are the changes of {attempt}; {} {}\n",
@@ -98,6 +101,9 @@ fn remarks(diff: &DiffView, view: &TaskView) -> String {
 /// the task.
 fn next_commands(task: &TaskView) -> Vec<String> {
     let id = task.task.id;
+    if let Some(by) = task.undone_by {
+        return vec![format!("regatta undo {by}")];
+    }
     match task.at {
         DisplayState::Landed if task.task.landed.is_some() => vec![format!("regatta undo {id}")],
         DisplayState::Landed => vec!["regatta status".into()],
@@ -390,6 +396,7 @@ mod tests {
             has_hints: false,
             is_unicode: true,
             pager: None,
+            program: None,
         };
         let commit = CommitId::new(&"0".repeat(40)).unwrap();
         let view = DiffView {

@@ -156,6 +156,11 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
         _ => format!("{bad} to fix, {warnings} more to check\n"),
     };
     app.output.print_answer("doctor", &checks, &[], |out| {
+        // The fixes of the checks are commands for this shell.
+        let mut checks = checks.clone();
+        for check in &mut checks {
+            check.fix = out.command(&check.fix);
+        }
         draw_checks(out, &checks, crate::output::window_width()) + &summary
     })?;
     if bad == 0 {
@@ -226,9 +231,7 @@ fn path_warning(own: &Path, first: Option<&Path>) -> Option<DoctorCheck> {
             "the command `regatta` starts another program: {}",
             first.display()
         ),
-        None => {
-            "the shell does not find `regatta`, so commands that Regatta prints fail".to_owned()
-        }
+        None => "the shell does not find `regatta`, so type the program's path instead".to_owned(),
     };
     let dir = own.parent().unwrap_or(own).display();
     let fix = format!("put {dir} first on the PATH: export PATH=\"{dir}:$PATH\"");
@@ -350,6 +353,9 @@ fn check_disk(dir: &Path) -> DoctorCheck {
     }
 }
 
+/// The command that commits the settings file that `init` has written.
+pub(crate) const COMMIT_SETTINGS: &str = "git add regatta.toml && git commit -m 'Use Regatta'";
+
 /// Checks that a repository has a commit, and warns of uncommitted changes, which delay landings.
 fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
     match composition::git_adapter(data_dir).inspect(path) {
@@ -373,6 +379,12 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
                 format!("changes in {}", facts.dirty_files.join(", ")),
                 "commit or stash them, because work on these files lands only after that: git \
                  commit -a, or git stash",
+            ),
+            (None, true) if facts.has_untracked_settings => check_line(
+                id,
+                CheckLevel::Warn,
+                "regatta.toml is not committed, so other clones of the repository do not have it",
+                COMMIT_SETTINGS,
             ),
             (None, true) => check_line(
                 id,

@@ -245,6 +245,7 @@ mod tests {
             has_hints: false,
             is_unicode: unicode,
             pager: None,
+            program: None,
         }
     }
 

@@ -17,8 +17,8 @@ use serde::Serialize;
 use crate::client::{CallReply, Client};
 use crate::commands::demo::is_data_of_a_demo;
 use crate::commands::{CommandContext, CommandExamples};
-use crate::commands::{shell_files, starter_agents};
-use crate::output::{CommandError, CommandResult, command_error, usage_error};
+use crate::commands::{doctor, shell_files, starter_agents};
+use crate::output::{CommandError, CommandResult, Output, command_error, usage_error};
 use crate::settings::{FileKind, value_of};
 use crate::{composition, settings};
 
@@ -128,6 +128,11 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     } else {
         None
     };
+    // Print what was set up before the questions below, so that the person knows what they are about.
+    let set_up = set_up_text(&app.output, &project.data, wrote.as_deref(), &started);
+    if !app.output.is_json {
+        app.output.print_answer("init", &(), &[], |_| set_up)?;
+    }
     let router = if args.no_router {
         None
     } else {
@@ -149,7 +154,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     } else if has_agents {
         vec!["regatta run \"WHAT TO DO\"".into()]
     } else if wrote.is_some() && proposal.commands.is_empty() {
-        vec!["git add regatta.toml && git commit -m 'Use Regatta'".into()]
+        vec![doctor::COMMIT_SETTINGS.into()]
     } else if proposal.commands.is_empty() {
         vec!["regatta provider".into()]
     } else {
@@ -165,43 +170,55 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         started,
         notes,
     };
-    app.output.print_answer("init", &done, &next, |_| {
-        let project = &done.project;
-        let checks = if project.validation.is_empty() {
-            "none, so no task that changes files starts: regatta init --validate 'make test'".into()
-        } else {
-            project.validation.join(" · ")
-        };
-        let mut text = format!(
-            "project {}  {}\ntrunk   {}\nchecks  {checks}\n",
-            project.name, project.path, project.trunk
-        );
-        if let Some(file) = &done.wrote {
-            text += &format!("wrote   {file}\n");
-        }
-        if !done.started.is_empty() {
-            let names: Vec<String> = done.started.iter().map(ToString::to_string).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            text += &format!(
-                "starts  {}, because {} waited for a check\n",
-                attempt::first_few(&names),
-                plural::choose(names.len(), "it", "they")
-            );
-        }
+    app.output.print_answer("init", &done, &next, |out| {
+        let mut text = String::new();
         if !done.agents.is_empty() {
             text += &format!("agents  {}\n", done.agents.join(", "));
         }
         for command in &done.offers {
-            text += &format!("offer   {command}\n");
+            text += &format!("offer   {}\n", out.command(command));
         }
         for line in &shell_files.lines {
-            text += &format!("{line}\n");
+            text += &format!("{}\n", out.command(line));
         }
         for note in &done.notes {
             text += &format!("note    {note}\n");
         }
         text
     })
+}
+
+/// Returns the lines about the project that `init` has set up.
+fn set_up_text(
+    out: &Output,
+    project: &ProjectView,
+    wrote: Option<&str>,
+    started: &[TaskId],
+) -> String {
+    let checks = if project.validation.is_empty() {
+        out.command(
+            "none, so no task that changes files starts: regatta init --validate 'make test'",
+        )
+    } else {
+        project.validation.join(" · ")
+    };
+    let mut text = format!(
+        "project {}  {}\ntrunk   {}\nchecks  {checks}\n",
+        project.name, project.path, project.trunk
+    );
+    if let Some(file) = wrote {
+        text += &format!("wrote   {file}\n");
+    }
+    if !started.is_empty() {
+        let names: Vec<String> = started.iter().map(ToString::to_string).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        text += &format!(
+            "starts  {}, because {} waited for a check\n",
+            attempt::first_few(&names),
+            plural::choose(names.len(), "it", "they")
+        );
+    }
+    text
 }
 
 /// Returns the tasks that an agent would start if a gate, such as a missing check, did not stop

@@ -455,6 +455,11 @@ fn output_settings(global: &GlobalArgs) -> Output {
         has_hints,
         is_unicode: !is_ascii,
         pager: None,
+        program: if output::is_person_reading() && !global.json {
+            crate::own_program::word_for_this_program()
+        } else {
+            None
+        },
     }
 }
 

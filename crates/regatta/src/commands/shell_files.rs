@@ -60,7 +60,8 @@ pub(super) fn offer(app: &CommandContext) -> Result<OfferOutcome, CommandError> 
         return Ok(outcome);
     }
     let what = offer.describe(&surroundings);
-    let is_accepted = app.global.yes || (app.can_ask() && confirm(&format!("write {what}?"))?);
+    let question = format!("install {}?", offer.name(&surroundings));
+    let is_accepted = app.global.yes || (app.can_ask() && confirm(&question)?);
     if !is_accepted {
         if !app.can_ask() {
             outcome
@@ -160,6 +161,17 @@ impl Surroundings {
 }
 
 impl Offer {
+    /// Names the files in a few words, such as `completions for bash and the manual (169 pages)`.
+    fn name(&self, surroundings: &Surroundings) -> String {
+        let completion = self.completion.as_ref();
+        let completion = completion.map(|_| format!("completions for {}", surroundings.shell));
+        let pages = plural::count(self.manual.len(), "page");
+        let manual = self.manual.first();
+        let manual = manual.map(|_| format!("the manual ({pages})"));
+        let parts: Vec<String> = completion.into_iter().chain(manual).collect();
+        format!("{} for your user", parts.join(" and "))
+    }
+
     /// Names the files with their paths, such as `completions for bash to PATH and the manual to
     /// DIR`.
     fn describe(&self, surroundings: &Surroundings) -> String {

@@ -7,6 +7,7 @@ use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
 use regatta_core::display::{self, DisplayState};
+use regatta_core::schedule::WaitReason;
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 
@@ -37,7 +38,8 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
             })
         }
         ShowAnswer::Task(task) => {
-            let next = [format!("regatta why {}", task.task.id)];
+            let mut next = vec![format!("regatta why {}", task.task.id)];
+            next.extend(task.undone_by.map(|by| format!("regatta undo {by}")));
             out.print_answer("task.show", &task, &next, |out| draw_task(out, &task))
         }
         ShowAnswer::Agent(agent) => {
@@ -153,6 +155,9 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
             format!("{first}, before the trunk was rebased onto its remote"),
         );
     }
+    if let Some(by) = view.undone_by {
+        fact("reverted", format!("by {by}"));
+    }
     fact(
         "reason",
         first_line(task.reason.as_deref().unwrap_or_default()),
@@ -196,7 +201,9 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     for warning in &task.warnings {
         fact("warning", first_line(warning));
     }
-    for reason in &view.waits {
+    // The reason of a task that needs a person is also why the task waits.
+    let is_new = |reason: &&WaitReason| task.reason.as_deref() != Some(&reason.text);
+    for reason in view.waits.iter().filter(is_new) {
         fact("waits", first_line(&reason.text));
     }
     fact(

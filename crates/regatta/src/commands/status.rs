@@ -12,7 +12,7 @@ use regatta_core::schedule::{self, WaitKind};
 
 use crate::client::{CallReply, Client};
 use crate::commands::task::task_rows;
-use crate::commands::{CommandContext, CommandExamples, provider, starter_agents};
+use crate::commands::{CommandContext, CommandExamples, doctor, provider, starter_agents};
 use crate::composition;
 use crate::output::{
     CommandError, CommandResult, Output, cut_to_width, first_line, format_age, format_table_for,
@@ -93,13 +93,21 @@ pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
     };
     let next = point.next_command();
     let answer = serde_json::json!({ "state": point, "next": next });
-    app.output.print_answer("start", &answer, &[], |_| {
+    app.output.print_answer("start", &answer, &[], |out| {
         let place = point.describe(repository.as_deref().unwrap_or(&here));
+        let others = [
+            (
+                "regatta demo",
+                "see a whole run in a few seconds, on a throw-away repository",
+            ),
+            ("regatta doctor", "find problems in the setup"),
+            ("regatta --help", "all commands"),
+        ];
+        let others = others.map(|(command, what)| vec![out.command(command), what.to_owned()]);
         format!(
-            "{place}\nnext   {next}\n\n\
-             regatta demo     see a whole run in a few seconds, on a throw-away repository\n\
-             regatta doctor   find problems in the setup\n\
-             regatta --help   all commands\n"
+            "{place}\nnext   {}\n\n{}",
+            out.command(next),
+            format_table_for(&others, None)
         )
     })
 }
@@ -135,8 +143,9 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
     let client = match app.client() {
         Err(CommandError::Problem(problem)) if problem.code == "down" && !app.output.is_json => {
             // A daemon that a person has stopped is a state and not a fault, so it is the answer.
+            let hint = app.output.command(&problem.hint);
             app.output
-                .print(&format!("{}\nhint  {}\n", problem.message, problem.hint))?;
+                .print(&format!("{}\nhint  {hint}\n", problem.message))?;
             return Err(CommandError::Exit(problem.exit_code()));
         }
         client => client?,
@@ -165,7 +174,19 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
         let reason = view.waits.first();
         reason.is_some_and(|reason| reason.kind == WaitKind::Paused)
     });
-    next.extend(paused.and_then(|view| schedule::resume_command(&view.task)));
+    let resume = paused.and_then(|view| schedule::resume_command(&view.task));
+    let stopped = status
+        .summary
+        .missions
+        .iter()
+        .find(|mission| mission.stopped);
+    let resume = resume.or_else(|| Some(format!("regatta run --resume {}", stopped?.id)));
+    if suggestions == Suggestions::One && status.summary.working == 0 {
+        // Nothing happens before a person resumes the work, so that command is the next one.
+        next.splice(0..0, resume);
+    } else {
+        next.extend(resume);
+    }
     let unmanaged = if project.is_none() && !status.projects.is_empty() {
         app.current_repository()?
     } else {
@@ -182,7 +203,11 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
     ) {
         (true, _) => next.extend(["regatta init".to_owned(), "regatta demo".to_owned()]),
         _ if suggestions == Suggestions::One && is_quiet && next.is_empty() => {
-            next.push(command_to_start_work(&client)?);
+            let settings_command = command_to_commit_settings(app);
+            next.push(match settings_command {
+                Some(command) => command,
+                None => command_to_start_work(&client)?,
+            });
         }
         (false, true) => next.extend(first_steps(&client)?),
         (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
@@ -193,8 +218,12 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
     if is_quiet && counts.completed + counts.failed > 0 {
         next.push("regatta down".into());
     }
+    let mut only = None;
     if suggestions == Suggestions::One {
         next.truncate(1);
+        if !app.output.is_json {
+            only = next.pop();
+        }
     }
     app.output.print_answer("status", status, &next, |out| {
         let has_several = status.projects.len() > 1;
@@ -244,9 +273,9 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
         );
         if let Some(repository) = &unmanaged {
             text += &format!(
-                "! {} is not under management, so this shows all projects; to add it: regatta \
-                init\n",
-                first_line(&repository.display().to_string())
+                "! Regatta does not manage {} yet, so this shows all projects; to add it: {}\n",
+                first_line(&repository.display().to_string()),
+                out.command("regatta init")
             );
         }
         for row in &status.unreadable {
@@ -297,6 +326,10 @@ fn print_status(app: &CommandContext, suggestions: Suggestions) -> CommandResult
                 &crate::commands::queue::trunk_difference_text(project.trunk_differs.as_deref());
         }
         text += &draw_by_mission(out, status, &inbox);
+        // `regatta` alone prints its one command as a part of the answer, also without a terminal.
+        if let Some(command) = &only {
+            text += &format!("next   {}\n", out.command(command));
+        }
         text
     })
 }
@@ -312,6 +345,16 @@ fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandErr
     } else {
         ["regatta run --help".to_owned(), "regatta watch".to_owned()]
     })
+}
+
+/// Returns the command that commits the `regatta.toml` of this repository, if `init` has written it
+/// and nobody has committed it yet. A repository that cannot be read gets no command here, because
+/// `doctor` reports why.
+fn command_to_commit_settings(app: &CommandContext) -> Option<String> {
+    let (here, data_dir) = (app.working_dir().ok()?, app.data_dir().ok()?);
+    let facts = composition::git_adapter(&data_dir).inspect(&here).ok()?;
+    let is_untracked = facts.has_untracked_settings;
+    is_untracked.then(|| doctor::COMMIT_SETTINGS.to_owned())
 }
 
 /// Returns the command with which a person gives agents work in a project where nothing is going
@@ -428,8 +471,11 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .zip(&whole)
         .position(|(line, whole)| ellipses(line) > *whole);
     let hint = shortened.map_or(String::new(), |row| match tasks.get(row) {
-        Some(task) => format!("see a shortened line whole: regatta why {}\n", task.task.id),
-        None => "see a shortened line whole: regatta inbox\n".into(),
+        Some(task) => out.command(&format!(
+            "see a shortened line whole: regatta why {}\n",
+            task.task.id
+        )),
+        None => out.command("see a shortened line whole: regatta inbox\n"),
     });
     if missions.is_empty() {
         return table + &hint;

@@ -60,23 +60,24 @@ fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
         || "regatta status".to_owned(),
         |landing| format!("regatta diff {}", landing.task),
     );
-    app.output.print_answer("undo.list", &landed, &[next], |_| {
-        if landed.is_empty() {
-            return "nothing has landed yet\n".into();
-        }
-        let row = |landing: &&LandingView| {
-            let commit = landing
-                .commit
-                .as_ref()
-                .map_or(String::new(), |id| id.as_str()[..10].to_owned());
-            vec![
-                landing.task.to_string(),
-                commit,
-                first_line(&landing.subject),
-                landing.agent.to_string(),
-            ]
-        };
-        format_table(&landed.iter().map(row).collect::<Vec<_>>())
-            + "to revert one of them: regatta undo TASK\n"
-    })
+    app.output
+        .print_answer("undo.list", &landed, &[next], |out| {
+            if landed.is_empty() {
+                return "nothing has landed yet\n".into();
+            }
+            let row = |landing: &&LandingView| {
+                let commit = landing
+                    .commit
+                    .as_ref()
+                    .map_or(String::new(), |id| id.as_str()[..10].to_owned());
+                vec![
+                    landing.task.to_string(),
+                    commit,
+                    first_line(&landing.subject),
+                    landing.agent.to_string(),
+                ]
+            };
+            format_table(&landed.iter().map(row).collect::<Vec<_>>())
+                + &out.command("to revert one of them: regatta undo TASK\n")
+        })
 }

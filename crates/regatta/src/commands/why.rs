@@ -13,7 +13,8 @@ use regatta_core::task_timeline::TaskTimeline;
 use crate::commands::takeover::is_taken_over;
 use crate::commands::{CommandContext, CommandExamples};
 use crate::output::{
-    CommandResult, first_line, format_age, format_table, format_time_to_second, short_duration,
+    CommandResult, first_line, format_age, format_table, format_time_to_second,
+    format_wrapped_table, short_duration, window_width,
 };
 
 /// The examples that `--help` prints, by the command's path.
@@ -40,7 +41,12 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
         .iter()
         .find(|item| item.is_shown() && item.task == Some(why.task.task.id));
     let steps = remedies(&why.task, &why.past, request);
-    let mut next: Vec<String> = steps.iter().map(|(command, _)| command.clone()).collect();
+    // In the text, the lines `try` have these commands with an explanation of each.
+    let mut next: Vec<String> = if app.output.is_json {
+        steps.iter().map(|(command, _)| command.clone()).collect()
+    } else {
+        vec![]
+    };
     next.push(format!("regatta show {}", why.task.task.id));
     if why.task.task.status.is_terminal() {
         next.push("regatta status".into());
@@ -61,6 +67,13 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
             out.format_state(why.task.at, &why.task.word)
         );
         let mut facts = Vec::new();
+        if let Some(by) = why.task.undone_by {
+            facts.push(vec![
+                why_label("now"),
+                "reverted".into(),
+                format!("{by} reverted the landed work"),
+            ]);
+        }
         if why.task.waits.is_empty()
             && let Some(last) = last
         {
@@ -99,7 +112,8 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(&gate.reason),
             ]);
         }
-        text += &format_table(&facts);
+        let window = window_width();
+        text += &format_wrapped_table(&facts, window);
         if !why.clear.is_empty() {
             let clear: Vec<String> = why
                 .clear
@@ -122,10 +136,11 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(&task_history.text),
             ]
         };
-        text += &format_table(&why.past.iter().map(tried).collect::<Vec<_>>());
+        let tried: Vec<Vec<String>> = why.past.iter().map(tried).collect();
+        text += &format_wrapped_table(&tried, window);
         let steps: Vec<Vec<String>> = steps
             .iter()
-            .map(|(step, what)| vec![why_label("try"), step.clone(), (*what).into()])
+            .map(|(step, what)| vec![why_label("try"), out.command(step), (*what).into()])
             .collect();
         text += &format_table(&steps);
         text
@@ -163,14 +178,8 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
                     first_line(&wait_reason.text),
                 ]
             };
-            text += &format_table(
-                &agent_why
-                    .waits
-                    .iter()
-                    .enumerate()
-                    .map(fact)
-                    .collect::<Vec<_>>(),
-            );
+            let facts: Vec<Vec<String>> = agent_why.waits.iter().enumerate().map(fact).collect();
+            text += &format_wrapped_table(&facts, window_width());
             if !agent_why.line.is_empty() {
                 let names: Vec<String> = agent_why.line.iter().map(ToString::to_string).collect();
                 text += &format!("queued  {}\n", names.join(" "));
@@ -291,6 +300,10 @@ fn remedies(
         }
         return remedies;
     }
+    if let Some(by) = view.undone_by {
+        remedies.push((format!("regatta undo {by}"), "bring the landed work back"));
+        return remedies;
+    }
     if !task.status.is_unsuccessful() {
         let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
@@ -367,7 +380,9 @@ fn remedies(
             Some(WaitKind::Backoff) => {
                 remedies.push((format!("regatta retry {}", task.id), "try again now"))
             }
-            Some(WaitKind::Review) if task.status.needs_person() && task.submission.is_none() => {
+            Some(WaitKind::Review | WaitKind::Runner)
+                if task.status.needs_person() && task.submission.is_none() =>
+            {
                 if !past.is_empty() {
                     remedies.push((
                         format!("regatta logs {}", task.id),
@@ -383,6 +398,13 @@ fn remedies(
             Some(WaitKind::Review) => {
                 remedies.push((format!("regatta diff {}", task.id), "see its changes"));
                 remedies.push((format!("regatta land {}", task.id), "land it"));
+            }
+            Some(WaitKind::Policy) if task.status.is_landing() => {
+                remedies.push((
+                    format!("regatta land {} --wait", task.id),
+                    "try again to land it, after you have done this",
+                ));
+                remedies.push((format!("regatta drop {}", task.id), "do not land it"));
             }
             Some(WaitKind::Queue) => {
                 remedies.push((

@@ -14,7 +14,7 @@ pub(crate) mod spec; // reads type, files and checks of a task from a spec file
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use regatta_api::input::{PlannedTask, PlannedTaskFields};
 use regatta_core::pattern::PathPattern;
@@ -127,6 +127,19 @@ pub(crate) fn load_source(path: &Path) -> Result<(SourceText, bool), CommandErro
 
 type LoadResult = Result<(SourceText, bool), (String, Diagnostic)>;
 
+/// Returns the plan file in the same directory whose name is most like the name of a missing file.
+fn similar_plan(path: &Path) -> Option<PathBuf> {
+    let missing = path.file_name()?.to_str()?;
+    let directory = path.parent().filter(|parent| *parent != Path::new(""));
+    let entries = std::fs::read_dir(directory.unwrap_or(Path::new("."))).ok()?;
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names: Vec<String> = names
+        .filter(|name| name.ends_with(".toml") || name.ends_with(".json"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    nearest(missing, &names).map(|name| path.with_file_name(name))
+}
+
 fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     let standard_input = path == Path::new("-");
     let name = if standard_input {
@@ -135,10 +148,16 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
         path.display().to_string()
     };
     let unreadable = |error: std::io::Error| {
-        usage_error(
-            format!("could not read the plan {name}: {error}"),
-            "give the path of a plan file in TOML or JSON",
-        )
+        let similar = if error.kind() == std::io::ErrorKind::NotFound {
+            similar_plan(path)
+        } else {
+            None
+        };
+        let hint = similar.map_or_else(
+            || "give the path of a plan file in TOML or JSON".to_owned(),
+            |similar| format!("did you mean {}?", similar.display()),
+        );
+        usage_error(format!("could not read the plan {name}: {error}"), hint)
     };
     let mut bytes = Vec::new();
     let read = if standard_input {

@@ -136,11 +136,12 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
         Err(error) => {
             let start = error.span().map_or(0, |range| range.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            Err(source.diagnostic(
-                start,
-                format!("this is not TOML: {what}"),
-                "write name = \"value\", as in subject = \"…\"",
-            ))
+            let fix = if what.contains("array table") {
+                "close the brackets, as in [[task]]"
+            } else {
+                "write name = \"value\", as in subject = \"…\""
+            };
+            Err(source.diagnostic(start, format!("this is not TOML: {what}"), fix))
         }
     }
 }

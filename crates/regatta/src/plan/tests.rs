@@ -87,7 +87,7 @@ const INVALID_TOML: &[InvalidPlan] = &[
         "[[task]\nsubject = 'x'",
         "1:8",
         "this is not TOML",
-        "name = \"value\"",
+        "close the brackets, as in [[task]]",
     ),
     (
         "[[task]]\nsubject = 'x",

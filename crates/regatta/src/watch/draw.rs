@@ -14,7 +14,8 @@ use ratatui::widgets::{Block, Paragraph};
 use regatta_core::display::{ColourRole, DisplayState};
 
 use crate::output::{
-    cut_to_width, display_width as columns, format_time_to_second, sanitize_cell, short_duration,
+    cut_to_width, display_width as columns, format_time_to_second, pad_or_cut, sanitize_cell,
+    short_duration,
 };
 use crate::watch::diff::DraftReview;
 use crate::watch::draw::dialog::draw_dialog;
@@ -78,21 +79,24 @@ fn safe_line(text: &str) -> String {
     sanitize_cell(text.lines().next().unwrap_or_default())
 }
 
-/// Returns a line of `room` columns: `left` and `right` in full, and `text` between them, cut to
-/// fit.
-fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
-    let used: usize = left.iter().map(Span::width).sum();
+/// Returns a line of `room` columns: `right` in full at its end, before that `left`, and `text`
+/// between them, cut to fit. If `left` does not fit either, its end is cut.
+fn line_with_ends<'a>(left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
     let right = if right.is_empty() {
         String::new()
     } else {
         format!(" {right}")
     };
-    let room = room.saturating_sub(used + columns(&right));
-    left.push(Span::raw(format!(
-        "{}{right}",
-        cut_to_width(&safe_line(text), room)
-    )));
-    Line::from(left)
+    let mut free = room.saturating_sub(columns(&right));
+    let mut spans = Vec::with_capacity(left.len() + 1);
+    for span in left {
+        let cut = cut_to_width(&span.content, free);
+        free = free.saturating_sub(columns(&cut));
+        spans.push(Span::styled(cut, span.style));
+    }
+    let text = pad_or_cut(&safe_line(text), free);
+    spans.push(Span::raw(format!("{text}{right}")));
+    Line::from(spans)
 }
 
 /// Returns a note for the title of a list about the rows that do not fit, and the keys that scroll
@@ -216,9 +220,10 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         Layout::horizontal([Constraint::Min(0), Constraint::Length(width)]).areas(first_line_area);
     let mut spans = vec![Span::styled("regatta ", bold)];
     if let Some(head) = &model.head {
-        let projects: Vec<String> = head
-            .projects
-            .iter()
+        let mut projects: Vec<_> = head.projects.iter().collect();
+        projects.sort_by_key(|project| Some(&project.name) != model.own_project.as_ref());
+        let projects: Vec<String> = projects
+            .into_iter()
             .take(3)
             .map(|project_summary| format!("{}·{}", project_summary.name, project_summary.trunk))
             .collect();
@@ -359,28 +364,49 @@ fn draw_bottom_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     );
 }
 
+/// The height of the lists on the page Now, in lines with their borders.
+#[derive(Debug, PartialEq, Eq)]
+struct NowHeights {
+    /// The height of the inbox and of the agents beside it.
+    upper: u16,
+    queue: u16,
+}
+
+/// Shares the height of the page Now: the upper lists get half of it, or less if they need less, or
+/// more if the tasks leave room. The arguments are the numbers of lines that each list has.
+fn share_height(height: u16, upper: usize, tasks: usize, queue: usize) -> NowHeights {
+    let lines = |count: usize| u16::try_from(count).unwrap_or(u16::MAX).saturating_add(2);
+    let queue = lines(queue).min(if height < 30 { 4 } else { 8 });
+    let room = height.saturating_sub(queue);
+    let left_by_tasks = room.saturating_sub(lines(tasks));
+    let upper = lines(upper).max(5).min(left_by_tasks.max(height / 2));
+    NowHeights { upper, queue }
+}
+
 fn draw_now_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
-    let low = area.height < 30;
-    let waiting: usize = model
-        .queues
-        .values()
-        .map(|queue_page| queue_page.queue.queue.len())
-        .sum();
-    let line = u16::try_from(waiting)
-        .unwrap_or(u16::MAX)
-        .saturating_add(3)
-        .min(if low { 4 } else { 8 });
-    let [upper, list, train] = Layout::vertical([
-        Constraint::Percentage(50),
-        Constraint::Min(3),
-        Constraint::Length(line),
-    ])
-    .areas(area);
     let share = if area.width >= SPLIT_MIN_WIDTH {
-        40
+        45
     } else {
         48
     };
+    let [left, _] =
+        Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(area);
+    let inbox = inbox::full_height(model, usize::from(left.width.saturating_sub(2)));
+    let queue = model.queues_in_brief();
+    let queue_lines: usize = queue.iter().map(|page| page.queue.queue.len() + 1).sum();
+    let upper = inbox.max(model.lanes.len()).max(1);
+    let heights = share_height(
+        area.height,
+        upper,
+        model.visible_rows().len().max(1),
+        queue_lines.max(1),
+    );
+    let [upper, list, train] = Layout::vertical([
+        Constraint::Length(heights.upper),
+        Constraint::Min(3),
+        Constraint::Length(heights.queue),
+    ])
+    .areas(area);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(share), Constraint::Min(0)]).areas(upper);
     draw_inbox(model, frame, left);
@@ -441,4 +467,34 @@ fn draw_cost(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         Paragraph::new(lines.into_iter().skip(from).take(room).collect::<Vec<_>>()),
         inner,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NowHeights, share_height};
+
+    #[test]
+    fn lists_on_the_page_now_share_the_height_by_their_content() {
+        let heights = |height, upper, tasks, queue| {
+            let NowHeights { upper, queue } = share_height(height, upper, tasks, queue);
+            (upper, queue)
+        };
+        assert_eq!(
+            heights(40, 3, 100, 1),
+            (5, 3),
+            "a short inbox leaves its room to the tasks"
+        );
+        assert_eq!(
+            heights(40, 100, 100, 20),
+            (20, 8),
+            "long lists share the height"
+        );
+        assert_eq!(
+            heights(40, 100, 4, 1),
+            (31, 3),
+            "few tasks leave their room to the inbox"
+        );
+        assert_eq!(heights(21, 10, 4, 2), (11, 4));
+        assert_eq!(heights(0, 0, 0, 0), (0, 2));
+    }
 }

@@ -38,7 +38,10 @@ pub(super) const KEY_HELP: [(&str, &str); 20] = [
         "u s i",
         "on a task: side by side, ignore spaces, since review",
     ),
-    ("f w", "on a task: follow the log, show the raw log"),
+    (
+        "f o w",
+        "on a task: follow the log, open all outputs, show it raw",
+    ),
     ("/", "filter tasks by text"),
     (".", "pause updates; press again to continue"),
     ("Esc", "close a dialog or go back; never answers anything"),
@@ -417,6 +420,10 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
         'f' => {
             model.pane = TaskPane::Log;
             (model.log.is_following, model.log.lines_below) = (true, 0);
+        }
+        'o' => {
+            model.pane = TaskPane::Log;
+            model.log.toggle_all_output();
         }
         'T' => {
             model.toast = Some((

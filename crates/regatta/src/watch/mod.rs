@@ -406,13 +406,11 @@ impl Screen {
     fn request_log(&self, model: &mut ScreenModel) -> bool {
         let last = model.task.as_ref().and_then(|task_page| task_page.log);
         if last.is_some() && last != model.log.attempt {
-            let raw = model.log.is_raw;
-            model.log = transcript::LogPane {
-                is_raw: raw,
-                ..last
-                    .map(transcript::LogPane::for_attempt)
-                    .unwrap_or_default()
-            };
+            let is_raw = model.log.is_raw;
+            model.log = last
+                .map(transcript::LogPane::for_attempt)
+                .unwrap_or_default();
+            model.log.is_raw = is_raw;
         }
         match model.log.attempt {
             Some(attempt) => self

@@ -378,7 +378,12 @@ impl ScreenModel {
     /// Returns the inbox items in groups of items that ask for the same thing.
     pub(super) fn groups(&self) -> Vec<InboxGroup<'_>> {
         let mut items: Vec<&InboxItemView> = self.items.values().collect();
-        items.sort_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()));
+        // The requests of the current directory's project come first, those of other projects after.
+        items.sort_by_key(|inbox_item| {
+            let is_foreign = self.is_foreign(inbox_item.item.project.as_ref());
+            let item = &inbox_item.item;
+            (is_foreign, item.since_wall, item.id.clone())
+        });
         let mut groups: Vec<InboxGroup<'_>> = Vec::new();
         for inbox_item in items {
             match groups
@@ -419,7 +424,8 @@ impl ScreenModel {
             .min_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()))
     }
 
-    /// Returns the tasks that pass the filter, most urgent first, then by number.
+    /// Returns the tasks that pass the filter, most urgent first, then those of the current
+    /// directory's project, then by number.
     pub(super) fn visible_rows(&self) -> Vec<&TaskRowView> {
         let filter_text = self.filter.to_lowercase();
         let passes = |task_row: &&TaskRowView| {
@@ -435,12 +441,30 @@ impl ScreenModel {
                 .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
-        rows.sort_by_key(|row| (row.rank, row.id));
+        rows.sort_by_key(|row| (row.rank, self.is_foreign(Some(&row.project)), row.id));
         rows
     }
 
-    /// Returns the landing queues to show: first the queue of the current directory's project, then
-    /// the queues of other projects that are not empty.
+    /// Returns true if something belongs to another project than the current directory's.
+    fn is_foreign(&self, project: Option<&ProjectName>) -> bool {
+        self.own_project.is_some() && project.is_some() && project != self.own_project.as_ref()
+    }
+
+    /// Returns the landing queues for the page Now: the queue of the current directory's project,
+    /// and other queues that are not empty. If there is none of these, returns all queues.
+    pub(super) fn queues_in_brief(&self) -> Vec<&QueuePage> {
+        let all = self.visible_queues();
+        let is_relevant = |page: &&&QueuePage| {
+            Some(&page.queue.project) == self.own_project.as_ref()
+                || !page.queue.queue.is_empty()
+                || page.queue.held.is_some()
+        };
+        let relevant: Vec<&QueuePage> = all.iter().filter(is_relevant).copied().collect();
+        if relevant.is_empty() { all } else { relevant }
+    }
+
+    /// Returns all landing queues: first the queue of the current directory's project, then the
+    /// queues of other projects, those that are not empty first.
     pub(super) fn visible_queues(&self) -> Vec<&QueuePage> {
         let mut trains: Vec<&QueuePage> = self.queues.values().collect();
         let is_own = |train: &QueuePage| Some(&train.queue.project) == self.own_project.as_ref();

@@ -199,7 +199,7 @@ fn everything_is_visible_at_three_sizes() {
             "● live",
             "4 working · 1 waiting · 2 need you",
             "Needs you (2)",
-            ">Q7 permission T23 gemini-1",
+            ">Q7 gemini-1 permission T23",
             "npm install zod@4",
             "1 Allow once  2 Deny",
             "3 agents",

@@ -131,14 +131,14 @@ fn status_notes_a_repository_that_is_not_managed() {
     let world = World::with_project();
     let other = world.root.join("other");
     world.git_in(&world.root, &["init", "-q", "-b", "main", "other"]);
-    let note = "other is not under management, so this shows all projects; to add it: regatta init";
+    let note = "other yet, so this shows all projects; to add it: regatta init";
     let status = world.run_ok(&["-C", other.to_str().unwrap(), "status"]);
     assert!(status.contains(note), "{status}");
-    assert!(!world.run_ok(&["status"]).contains("not under management"));
+    assert!(!world.run_ok(&["status"]).contains("shows all projects"));
     assert!(
         !world
             .run_ok(&["--project", "shop", "-C", other.to_str().unwrap(), "status"])
-            .contains("not under management")
+            .contains("shows all projects")
     );
     world.git_in(
         &other,

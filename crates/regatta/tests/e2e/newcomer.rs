@@ -104,6 +104,70 @@ fn doctor_warns_if_the_program_is_not_on_the_path() {
     assert!(!output.stdout.contains("! path"), "{output:?}");
 }
 
+/// After `init`, `regatta` and `doctor` remind of the settings file until it is committed.
+#[test]
+fn an_uncommitted_settings_file_is_named_with_the_command_that_commits_it() {
+    let world = World::with_repo();
+    let init = world.run_ok(&["init", "--validate", "true"]);
+    let project = init.find("project ").unwrap();
+    assert!(project < init.find("wrote ").unwrap(), "{init}");
+    let command = "git add regatta.toml && git commit -m 'Use Regatta'";
+    let where_you_stand = world.run_ok(&[]);
+    assert!(
+        where_you_stand.ends_with(&format!("next   {command}\n")),
+        "{where_you_stand}"
+    );
+    let doctor = world.run(&["doctor"]).stdout;
+    assert!(
+        doctor.contains("regatta.toml is not committed") && doctor.contains(command),
+        "{doctor}"
+    );
+    world.commit_all("Use Regatta");
+    assert!(!world.run_ok(&[]).contains("git add"));
+    let doctor = world.run(&["doctor"]).stdout;
+    assert!(doctor.contains("clean, on main"), "{doctor}");
+}
+
+/// An agent whose program is missing is not resumed, and `why` gives that reason.
+#[test]
+fn an_agent_that_cannot_be_started_is_not_resumed() {
+    let world = World::with_project();
+    let add = [
+        "agent",
+        "add",
+        "claude-1",
+        "--preset",
+        "claude-native",
+        "--anyway",
+    ];
+    world.run_ok(&add);
+    let refused = world.run_refused(&["resume", "claude-1"], 4);
+    let message = refused["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("claude-1 cannot be started: ") && message.contains("not installed"),
+        "{refused}"
+    );
+    let why = world.run_ok(&["why", "claude-1"]);
+    assert!(
+        why.contains("provider  The program `claude`") && why.contains("npm install -g"),
+        "{why}"
+    );
+}
+
+/// Without work to do, `regatta` names the command that continues a stopped mission, and `status`
+/// marks the mission.
+#[test]
+fn after_stop_regatta_names_the_command_that_continues() {
+    let world = World::with_project();
+    start_scripted(&world, HANGING_PLAN);
+    wait_for_word(&world, "T1", "working");
+    world.run_ok(&["stop"]);
+    wait_for_word(&world, "T1", "waiting");
+    let text = world.run_ok(&[]);
+    assert!(text.ends_with("next   regatta run --resume M1\n"), "{text}");
+    assert!(text.contains("0 of 2 landed · stopped\n"), "{text}");
+}
+
 /// A check whose command the machine lacks says nothing about the work. The first attempt ends with
 /// one inbox item that names the command, and no attempt counts as failed.
 #[test]

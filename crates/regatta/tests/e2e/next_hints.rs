@@ -318,6 +318,17 @@ fn landed_work_can_be_undone_by_its_commit() {
             && !world.repo.join("b.txt").exists(),
         "{undone}"
     );
+    // The reverted task says so, and names the command that brings its work back.
+    let why = world.run_ok(&["why", "T1"]);
+    assert!(
+        why.contains("T2 reverted the landed work") && why.contains("regatta undo T2"),
+        "{why}"
+    );
+    assert_eq!(world.run_json(&["show", "T1"])["undone_by"], "T2");
+    assert!(world.run_ok(&["show", "T1"]).contains("by T2"));
+    let diff = world.run_ok(&["diff", "T1"]);
+    assert!(diff.contains("T2 reverted these changes of T1"), "{diff}");
+    assert!(world.run_json(&["show", "T2"])["undone_by"].is_null());
     let queue = world.run_json(&["queue"]);
     assert!(
         queue[0]["usual_ms"].is_u64(),

@@ -444,7 +444,7 @@ fn init_asks_before_it_writes_completions() {
         env!("CARGO_BIN_EXE_regatta")
     );
     terminal.enter_line(&init);
-    terminal.wait_for_text("write completions for bash to ");
+    terminal.wait_for_text("install completions for bash and the manual");
     terminal.wait_for_text("[Y/n]");
     terminal.enter_line("n");
     let refused = terminal.wait_for_text("exit-40");

@@ -50,6 +50,8 @@ pub struct RepoFacts {
     pub is_bare: bool,
     /// Tracked files whose content differs from HEAD. At most ten are listed.
     pub dirty_files: Vec<String>,
+    /// True if the repository's `regatta.toml` exists but is not committed and not ignored.
+    pub has_untracked_settings: bool,
     /// The unfinished operation of the user in the repository, such as "a rebase" or "a merge".
     /// `None` if there is no such operation.
     pub operation_in_progress: Option<&'static str>,

@@ -23,6 +23,7 @@ fn a_fix_is_printed_in_full_in_a_narrow_window() {
         has_hints: false,
         is_unicode: true,
         pager: None,
+        program: None,
     };
     let text = draw_checks(&out, &checks, Some(60));
     assert!(text.lines().all(|line| display_width(line) <= 60), "{text}");

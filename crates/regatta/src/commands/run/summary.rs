@@ -254,8 +254,12 @@ fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd)
             vec!["regatta watch".to_owned(), "regatta status".into()]
         }
         (0, Some(id), _) => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
-        (0, None, Some(id)) => vec![format!("regatta diff {id}"), "regatta queue".into()],
-        (0, None, None) => vec!["regatta status".to_owned()],
+        (0, None, Some(id)) => vec![format!("regatta diff {id}"), "regatta undo".into()],
+        (0, None, None) => {
+            let open = mission.tasks.iter().find(|task| !task.waits.is_empty());
+            let why = open.map(|task| format!("regatta why {}", task.task.id));
+            vec![why.unwrap_or_else(|| "regatta status".to_owned())]
+        }
     }
 }
 

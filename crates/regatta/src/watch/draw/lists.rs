@@ -231,7 +231,12 @@ pub(super) fn draw_queue(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         .sum();
     let inner = Block::bordered().inner(area);
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for queue_page in model.visible_queues() {
+    let queues = if is_page {
+        model.visible_queues()
+    } else {
+        model.queues_in_brief()
+    };
+    for queue_page in queues {
         let tip = queue_page
             .tip
             .as_ref()

@@ -151,10 +151,24 @@ fn draw_log(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
             .log
             .rows(usize::from(inner.width), usize::from(inner.height))
             .into_iter()
-            .map(Line::raw)
+            .map(|row| {
+                let style = log_row_style(model, &row);
+                Line::styled(row, style)
+            })
             .collect()
     };
     frame.render_widget(Paragraph::new(lines), inner);
+}
+
+/// Returns the style of a row of the log: the first row of a tool call's group has the style of the
+/// call's state, and the rows of its output are dim.
+fn log_row_style(model: &ScreenModel, row: &str) -> Style {
+    match row.chars().next() {
+        Some('✕') => state_style(model, DisplayState::Failed),
+        Some('▸') => state_style(model, DisplayState::Working),
+        Some(' ' | '·') => Style::default().add_modifier(Modifier::DIM),
+        _ => Style::default(),
+    }
 }
 
 fn draw_diff(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {

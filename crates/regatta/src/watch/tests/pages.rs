@@ -1,5 +1,6 @@
 //! Tests of the lists and pages.
 
+use regatta_api::live_view::TaskRowView;
 use regatta_core::display::DisplayState;
 use regatta_core::ids::ProjectName;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use crate::watch::model::{ScreenModel, ScreenRequest};
 use crate::watch::on_live_message;
 use crate::watch::tests::keys::press_keys;
 use crate::watch::tests::{
-    NOW_UNIX_MS, frame, head, lane, queue_value, row, sample_model, screen_text,
+    NOW_UNIX_MS, frame, head, item, lane, queue_value, row, sample_model, screen_text,
 };
 
 /// The cost page shows the text of `regatta cost`. Only this page subscribes to the topic.
@@ -81,6 +82,91 @@ fn the_own_project_s_queue_comes_first() {
     assert_eq!(order(&model), ["shop", "aardvark", "zebra"]);
     model.own_project = ProjectName::new("zebra").ok();
     assert_eq!(order(&model), ["zebra", "shop", "aardvark"]);
+    let brief: Vec<String> = model
+        .queues_in_brief()
+        .iter()
+        .map(|train| train.queue.project.to_string())
+        .collect();
+    assert_eq!(
+        brief,
+        ["zebra", "shop"],
+        "an empty queue of another project is left out"
+    );
+}
+
+/// Tasks, requests and the name of the person's own project come before those of other projects.
+#[test]
+fn the_own_project_s_tasks_and_requests_come_first() {
+    let mut model = sample_model();
+    let mut task = row(90, "own task", "working", "working", "");
+    task["project"] = json!("zebra");
+    let mut request = item("Q90", "T90", "own request", "own");
+    request["project"] = json!("zebra");
+    let parts = [("tasks", "task/T90", task), ("inbox", "item/Q90", request)];
+    on_live_message(&mut model, "", &frame(8_841, &parts));
+    let first = |model: &ScreenModel| {
+        let is_working = |row: &&&TaskRowView| row.at == DisplayState::Working;
+        let rows = model.visible_rows();
+        let task = rows.iter().find(is_working).unwrap().id.0;
+        (task, model.groups()[0].items[0].item.id.clone())
+    };
+    model.own_project = ProjectName::new("shop").ok();
+    assert_eq!(first(&model), (24, "Q7".to_owned()));
+    model.own_project = ProjectName::new("zebra").ok();
+    assert_eq!(first(&model), (90, "Q90".to_owned()));
+}
+
+/// The age and the agent of a card are visible at 80 columns, also if the card stands for many
+/// requests of agents with long names that wait long.
+#[test]
+fn a_card_s_age_and_agent_fit_into_80_columns() {
+    let mut model = sample_model();
+    let mut parts = Vec::new();
+    for nth in 100..133 {
+        let mut request = item(&format!("Q{nth}"), "T1234", "cargo publish", "publish");
+        request["agent"] = json!(format!("gemini-{nth}"));
+        request["escalated"] = json!(true);
+        parts.push((format!("item/Q{nth}"), request));
+    }
+    let parts: Vec<(&str, &str, Value)> = parts
+        .iter()
+        .map(|(key, value)| ("inbox", key.as_str(), value.clone()))
+        .collect();
+    on_live_message(&mut model, "", &frame(8_841, &parts));
+    let screen = screen_text(&model, 80, 24);
+    let card = screen.lines().find(|line| line.contains("Q100 × 33"));
+    let card = card.unwrap_or_else(|| panic!("{screen}"));
+    let inbox = card.split('│').nth(1).unwrap();
+    assert!(
+        inbox.contains("gemini-100 +32") && inbox.ends_with(" 2m"),
+        "{inbox:?}\n{screen}"
+    );
+}
+
+/// Where there is room, the cards that are not selected have their reasons and answers too, and
+/// short lists leave their room to long ones.
+#[test]
+fn cards_use_the_free_room() {
+    let model = sample_model();
+    let screen = screen_text(&model, 160, 50);
+    let count = |text: &str| screen.matches(text).count();
+    assert_eq!(
+        (
+            count("network, not in the allow list"),
+            count("Allow once  Deny")
+        ),
+        (2, 2),
+        "{screen}"
+    );
+    assert_eq!(
+        count("1 Allow once"),
+        0,
+        "digits need a selection:\n{screen}"
+    );
+    let small = screen_text(&model, 80, 14);
+    assert!(!small.contains("Allow once"), "{small}");
+    let title = screen.lines().position(|line| line.contains(" 4 tasks "));
+    assert!(title.unwrap() < 20, "the tasks move up:\n{screen}");
 }
 
 /// A failure that a person has handled is not urgent, and the title also counts tasks that are not
