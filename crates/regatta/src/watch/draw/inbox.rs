@@ -151,8 +151,9 @@ fn inbox_card<'a>(
     };
     let bold = Style::default().add_modifier(Modifier::BOLD);
     let mark = if is_selected { ">" } else { " " };
-    let times = if group.items.len() > 1 {
-        format!(" × {}", group.items.len())
+    let count = group.items.len();
+    let times = if count > 1 {
+        format!(" × {count}")
     } else {
         String::new()
     };
