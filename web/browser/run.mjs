@@ -1,11 +1,13 @@
 // Tests of the page in a real browser against the real program. They do what a person would do, and measure its cost.
 //
-//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--only team,plan,walk,demo30,demo300,fleet30,fleet300]
+//   node browser/run.mjs BINARY [--screens DIR [--both]] [--minutes N] [--built] [--gallery DIR] [--worlds empty,new,3,30,300,huge]
+//                               [--only team,plan,walk,demo30,demo300,fleet30,fleet300,gallery]
 //
 // `--built` tests the page that is embedded in the program instead of web/dist. `--minutes` sets how long the heap is
 // measured. `--both` takes every screenshot in both themes.
 
 import { demo, fleet } from './fleet-scenario.mjs';
+import { gallery } from './gallery.mjs';
 import { axeTotals, binary, browser, budget, check, dist, option, table, totals, until } from './harness.mjs';
 import { newcomerWalk } from './newcomer-walk.mjs';
 import { plan } from './plan-scenario.mjs';
@@ -19,6 +21,7 @@ const scenarios = {
   demo300: () => demo(300),
   fleet30: () => fleet(30),
   fleet300: () => fleet(300),
+  gallery,
 };
 const selected = option('--only')?.split(',');
 for (const [name, scenario] of Object.entries(scenarios)) {

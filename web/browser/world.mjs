@@ -85,7 +85,7 @@ export class World {
       await this.call('agent.add', runtime === 'outside' ? { name, runtime, provider } : { name, runtime, provider, profile: { model: 'scripted-big' } });
       this.agents.push(name);
     }
-    await this.call('limits.set', { max_attempts: agents });
+    await this.call('limits.set', { max_attempts: Math.max(1, agents) });
   }
 
   async call(verb, input = {}) {
