@@ -334,8 +334,8 @@ longest path of open tasks: T2 → T4 → T6
         rows.extend((3..=7).map(|id| task_row(id, &[], "waiting", "loose task")));
         let expected = "\
 all   7 tasks in 2 waves
-wave 1              wave 2
-✓ T1 word list ───→ ▶ T2 french
+wave 1            wave 2
+✓ T1 word list ─→ ▶ T2 french
 without dependencies:
 ‖ T3 loose task  ‖ T4 loose task  ‖ T5 loose task
 ‖ T6 loose task  ‖ T7 loose task
