@@ -349,7 +349,9 @@ impl RandomBoards<'_> {
                 PROJECTS.map(|project| self.api.call_ok("status", json!({ "project": project })));
             let printed = is_printed.then(|| self.printed_status(project));
             // The last status shows that nothing changed while the views were read.
-            let windows = ListWindows::read(&self.api, &mut self.dice, &AGENTS);
+            // These dice are not those of the steps, because the number of reads varies.
+            let mut dice = SeededRng(number(&status["summary"], "revision"));
+            let windows = ListWindows::read(&self.api, &mut dice, &AGENTS);
             let listed = ListedByApi::read(&self.api, &status);
             let last = self.api.call_ok("status", json!({}));
             let summary = &status["summary"];
