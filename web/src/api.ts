@@ -37,6 +37,18 @@ export interface ActivityTotal {
 export type Actor = string;
 
 export interface AgentAdd {
+  anyway: boolean;
+  command: string[];
+  description: string;
+  max_tasks: number;
+  name: AgentName;
+  profile: Profile;
+  provider: string | null;
+  role: Role;
+  runtime: RuntimeName;
+}
+
+export interface AgentAddInput {
   anyway?: boolean;
   command?: string[];
   description?: string;
@@ -109,6 +121,29 @@ export interface AgentLaneView {
   at: DisplayState;
   capacity: Capacity;
   context?: number;
+  micro_usd?: number;
+  provider: string;
+  running: string;
+  since_wall: number;
+  subject: string;
+  task: TaskId | null;
+  text: string;
+  wanted: string;
+  word: string;
+}
+
+/** A row of the page's list of agents. */
+export interface AgentListRow {
+  actions: PageAction[];
+  advice?: string;
+  agent: AgentName;
+  at: DisplayState;
+  attempt?: AttemptId;
+  band?: ContextBand;
+  capacity: Capacity;
+  context?: number;
+  doing?: string;
+  heard_wall?: number;
   micro_usd?: number;
   provider: string;
   running: string;
@@ -199,6 +234,17 @@ export interface AgentWhyView {
   updated_wall: number;
   waits: WaitReason[];
   word: string;
+}
+
+/** A window of the page's list of agents. */
+export interface AgentWindow {
+  all: number;
+  counts: StateCount2[];
+  offset: number;
+  providers: ProviderCount[];
+  revision: number;
+  rows: AgentListRow[];
+  total: number;
 }
 
 /** The requests to which an answer applies: only this request, or also similar requests. */
@@ -502,6 +548,9 @@ export interface Capacity {
   max: number;
 }
 
+/** The class of the cause that several inbox items share. */
+export type CauseClass = 'request' | 'model' | 'sign_in' | 'settings' | 'silence' | 'reason';
+
 /** The limits of a budget. */
 export interface Ceiling {
   attempts?: number;
@@ -522,6 +571,22 @@ export interface CeilingInput {
 
 /** The destination of the changes that a turn makes in the repository. */
 export type ChangeDestination = 'review' | 'land' | 'pull';
+
+/** The size of a change that waits for a review, and what about it needs a person. */
+export interface ChangeSummary {
+  added?: number;
+  files: number;
+  guarded?: string[];
+  head: CommitId;
+  removed?: number;
+}
+
+/** A change that an action of the page lands. */
+export interface ChangeToLand {
+  confirm: LandConfirmation;
+  head: CommitId;
+  task: TaskId;
+}
 
 /** The size of a change. */
 export interface ChangedLines {
@@ -658,6 +723,9 @@ export interface ContentCheck {
   file: string;
   pattern: string;
 }
+
+/** How full the context of an agent's model is. */
+export type ContextBand = 'free' | 'filling' | 'full';
 
 /** A thread of an outside service, connected with one agent's session. */
 export interface Conversation {
@@ -966,6 +1034,19 @@ export interface EscapeView {
   worker: AgentName;
 }
 
+/** A row of the page's list of events. */
+export interface EventRow {
+  about: string;
+  at?: DisplayState;
+  by: string;
+  kind: string;
+  revision: number;
+  subject?: string;
+  task?: TaskId;
+  text: string;
+  wall: number;
+}
+
 /** An event (a recorded change of something that the daemon manages), as clients receive it. */
 export interface EventView {
   by: string;
@@ -974,6 +1055,13 @@ export interface EventView {
   revision: number;
   subject: string;
   time: string;
+}
+
+/** A window of the page's list of events, newest first. */
+export interface EventWindow {
+  next_before?: number;
+  revision: number;
+  rows: EventRow[];
 }
 
 /** The source of an observation about a team member. */
@@ -994,6 +1082,17 @@ export interface FileCell {
   wanted: TaskId[];
 }
 
+/** Tasks that need the same files without an order between them, with what a person can do. */
+export interface FileConflictView {
+  actions: PageAction[];
+  advice: string;
+  is_merge_conflict: boolean;
+  path_count: number;
+  paths: string[];
+  tasks: TaskId[];
+  text: string;
+}
+
 export interface FileInput {
   path: string;
 }
@@ -1007,6 +1106,16 @@ export interface FileOwnerView {
   others: number[];
   owner: number;
   text: string;
+}
+
+/** A task that holds files or waits for files. */
+export interface FileTaskView {
+  agent: AgentName | null;
+  at: DisplayState;
+  id: TaskId;
+  latest_wall?: number;
+  subject: string;
+  word: string;
 }
 
 /** One run of a hook's command. */
@@ -1078,6 +1187,7 @@ export type FleetSize = 'few' | 'some' | 'many';
 /** The counts of a fleet or of one project. */
 export interface FleetSummary {
   agents: number;
+  agents_needing_you: number;
   backlog: number;
   blocked_on_person: number;
   completed: number;
@@ -1380,6 +1490,15 @@ export interface InboxAnswer {
   reach?: AnswerScope;
 }
 
+/** The cause of an inbox item, as far as other items can have the same cause. */
+export interface InboxCause {
+  class: CauseClass;
+  detail: string;
+  fix?: string;
+  noun: string;
+  text: string;
+}
+
 /** A choice that a person has for an inbox item, with the API call that carries out the choice. */
 export interface InboxChoice {
   choice: string;
@@ -1439,6 +1558,7 @@ export interface InboxSnooze {
 export interface InboxView {
   agent: AgentName | null;
   ask?: AgentRequest;
+  cause?: InboxCause;
   choices: string[];
   escalated: boolean;
   id: string;
@@ -1481,6 +1601,9 @@ export interface KnowledgeSettings {
 /** a checked name: Label */
 export type Label = string;
 
+/** When the page asks a person for a confirmation before a change lands. */
+export type LandConfirmation = 'unread' | 'always' | 'never';
+
 export interface LandInput {
   claim?: ClaimId | null;
   first?: boolean;
@@ -1520,6 +1643,7 @@ export interface LandingSettings {
   after?: string[];
   batch?: number | null;
   checkout?: CheckoutPolicy;
+  confirm?: LandConfirmation;
   max_hold?: Millis;
   merge_timeout?: Millis;
   mode?: QueueMode;
@@ -1544,6 +1668,7 @@ export interface LandingView {
   commit: CommitId | null;
   conflicts: number;
   detail: string;
+  ended_wall?: number;
   files: string[];
   fixups: number;
   landing: LandingId;
@@ -2020,6 +2145,12 @@ export interface MissionSummary {
   title: string;
 }
 
+/** A mission with its title. */
+export interface MissionTitle {
+  id: MissionId;
+  title: string;
+}
+
 /** A mission with its tasks and its progress. */
 export interface MissionView {
   agents: AgentName[];
@@ -2138,10 +2269,17 @@ export interface OfferReply {
   task: TaskId;
 }
 
+/** Finished work that left the landing queue without being merged, with the next step. */
+export interface OutOfQueueView {
+  actions: PageAction[];
+  at: DisplayState;
+  landing: LandingView;
+  next: string;
+  word: string;
+}
+
 /** An action that a person can take, as a button of the page and as a shell command. */
 export interface PageAction {
-  lands?: ChangeToLand;
-  to?: string;
   choice?: ActionChoice;
   cli: string;
   first: boolean;
@@ -2150,6 +2288,8 @@ export interface PageAction {
   input: Record<string, unknown>;
   key?: string;
   label: string;
+  lands?: ChangeToLand;
+  to?: string;
   verb: string;
   words?: string;
 }
@@ -2369,9 +2509,11 @@ export interface ProjectAdd {
 
 /** A project's files: who works on each file, until when, and which files several tasks want to change. */
 export interface ProjectFilesView {
+  conflicts: FileConflictView[];
   folders: FolderCell[];
   project: ProjectName;
   radar: CollisionForecast;
+  tasks: FileTaskView[];
   text: string;
 }
 
@@ -2428,8 +2570,15 @@ export interface ProviderBand {
   name: string;
 }
 
+/** A number of agents of one provider. */
+export interface ProviderCount {
+  count: number;
+  provider: string;
+}
+
 /** A coding agent's program that Regatta knows by name, with the fact whether the program is installed and signed in. */
 export interface ProviderProgram {
+  add?: AgentAdd;
   fix: string | null;
   preset: string;
   program: string | null;
@@ -2512,6 +2661,8 @@ export interface QueuePage {
   each: [LandingId, PageAction[]][];
   expected: [LandingId, number][];
   held: QueueHold | null;
+  lines: [LandingId, number][];
+  out: OutOfQueueView[];
   project: ProjectName;
   queue: LandingView[];
   recent: LandingView[];
@@ -3003,6 +3154,12 @@ export interface StateCount {
   count: number;
 }
 
+/** A number of tasks or agents in one state. */
+export interface StateCount2 {
+  at: DisplayState;
+  count: number;
+}
+
 /** The number of a provider's agents that were in each state, minute by minute. */
 export interface StateSharesView {
   lanes: number;
@@ -3134,6 +3291,27 @@ export interface TaskList {
   mission?: string | null;
   project?: ProjectName | null;
   status?: TaskStatus[];
+}
+
+/** A row of the page's list of tasks. */
+export interface TaskListRow {
+  added?: number;
+  agent: AgentName | null;
+  at: DisplayState;
+  blocked_by: TaskId[];
+  commit?: string;
+  id: TaskId;
+  micro_usd?: number;
+  mission: MissionId | null;
+  priority: number;
+  project: ProjectName;
+  rank: number;
+  removed?: number;
+  since_wall: number;
+  subject: string;
+  text: string;
+  wave: number;
+  word: string;
 }
 
 /** A task with all details, for the task's own page. */
@@ -3336,6 +3514,21 @@ export interface TaskView {
   wave: number;
   word: string;
   workspace?: string;
+}
+
+/** A window of the page's list of tasks. */
+export interface TaskWindow {
+  all: number;
+  counts: StateCount2[];
+  is_counting: boolean;
+  micro_usd?: number;
+  missions: MissionTitle[];
+  needs_you: number;
+  offset: number;
+  revision: number;
+  rows: TaskListRow[];
+  total: number;
+  unlisted: number;
 }
 
 /** A team with the settings that a person asked for. */
@@ -3629,25 +3822,20 @@ export type ToolStatus = 'pending' | 'in_progress' | 'completed' | 'failed';
 /** One entry of a transcript: a tool call, a message and so on. */
 export interface TranscriptEntryView {
   class: string;
-  /** The row. The body of a closed row is empty. */
   html: string;
-  /** True if the row is open until a person closes it. */
   is_open: boolean;
-  /** The entry's number, counted from 0. */
   number: number;
 }
 
 /** A line of a transcript that contains a text. */
 export interface TranscriptHitView {
   entry: number;
-  /** The line of the entry's body, counted from 1. Missing if the title contains the text. */
   line?: number;
 }
 
 /** Lines of one entry of a transcript. */
 export interface TranscriptLinesView {
   html: string;
-  /** The number of lines of the entry. */
   total: number;
 }
 
@@ -3659,26 +3847,18 @@ export interface TranscriptQuery {
 
 /** The lines of a transcript that contain a text. */
 export interface TranscriptSearchView {
-  /** The first of these lines, in order. */
   hits: TranscriptHitView[];
-  /** False while the daemon still reads the transcript. */
   is_complete: boolean;
-  /** The number of all these lines. */
   total: number;
 }
 
 /** Entries of an attempt's transcript, which are the rows of the page's log. */
 export interface TranscriptWindowView {
   entries: TranscriptEntryView[];
-  /** The numbers of the failed entries, in order. */
   failures: number[];
-  /** False while the daemon still reads the transcript. Then `entries` has the last entries, and their numbers are preliminary. */
   is_complete: boolean;
-  /** The number of records that the daemon has read. */
   records: number;
-  /** The number of all entries. */
   total: number;
-  /** Grows with each change of an entry. */
   version: number;
 }
 
@@ -3824,7 +4004,7 @@ export interface WorkspaceSettings {
 
 /** The input of each verb, and the data of its answer. */
 export interface Verbs {
-  'agent.add': { input: AgentAdd; answer: AgentView };
+  'agent.add': { input: AgentAddInput; answer: AgentView };
   'agent.close': { input: AgentClose; answer: AgentView };
   'agent.list': { input: EmptyInput; answer: AgentView[] };
   'agent.rm': { input: AgentNameInput; answer: Done };
@@ -3980,8 +4160,3 @@ export interface Topics {
   tasks: TaskRowView;
   teams: TeamPage;
 }
-
-export interface InboxCause { class: CauseClass; detail: string; fix?: string; noun: string; text: string }
-export type CauseClass = 'request' | 'model' | 'sign_in' | 'settings' | 'silence' | 'reason';
-export interface ChangeSummary { added?: number; files: number; guarded?: string[]; head: CommitId; removed?: number }
-export interface ChangeToLand { confirm: 'unread' | 'always' | 'never'; head: CommitId; task: TaskId }

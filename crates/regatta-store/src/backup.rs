@@ -21,10 +21,10 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::commit::to_sql_number;
 use crate::errors::{self, StoreFault};
-use crate::{event_log, event_rows};
 use crate::load::{self, decode_row};
 use crate::store_mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
+use crate::{event_log, event_rows};
 
 /// The distance between the revision (event number) of a restored store and the highest revision
 /// that was assigned before.

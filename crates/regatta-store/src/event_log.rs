@@ -127,7 +127,9 @@ mod tests {
             count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'")
                 <= event_rows::MAX_EVENTS_PER_ROW
         );
-        assert!(count("SELECT max(length(body)) FROM events") < event_rows::FULL_ROW_BYTES + 8 * 1024);
+        assert!(
+            count("SELECT max(length(body)) FROM events") < event_rows::FULL_ROW_BYTES + 8 * 1024
+        );
         let history = store.history();
         for after in [
             0,

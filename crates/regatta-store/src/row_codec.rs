@@ -97,9 +97,10 @@ pub(crate) fn row_id(key: &RowKey) -> Result<Option<RowId>, StoreFault> {
         RowKey::Wait(id) => numbered("waits", id.0)?,
         RowKey::Landing(id) => numbered("landings", id.0)?,
         // Names of agents and channels contain no space.
-        RowKey::Cursor(agent, channel) => {
-            named("cursors", format!("{} {}", agent.as_str(), channel.as_str()))
-        }
+        RowKey::Cursor(agent, channel) => named(
+            "cursors",
+            format!("{} {}", agent.as_str(), channel.as_str()),
+        ),
         RowKey::Answer(key) => named("answers", key.as_str()),
         RowKey::Message(id) => numbered(MESSAGES, id.0)?,
         RowKey::Approval(id) => numbered("approvals", id.0)?,
@@ -296,7 +297,10 @@ mod tests {
             .filter(|columns| columns.live)
             .collect();
         let kinds: BTreeSet<&str> = columns.iter().map(|columns| columns.id.kind).collect();
-        assert!(kinds.len() > 15, "the story has few kinds of rows: {kinds:?}");
+        assert!(
+            kinds.len() > 15,
+            "the story has few kinds of rows: {kinds:?}"
+        );
         columns.sort_by_key(|columns| {
             let rank = KINDS.iter().position(|kind| *kind == columns.id.kind);
             (rank.unwrap(), columns.id.clone())

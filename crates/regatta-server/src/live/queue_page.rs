@@ -30,7 +30,7 @@ impl TopicContext<'_> {
         let landing_actions = queued().filter_map(|landing| {
             Some((
                 landing.id,
-                actions::task_actions(board.tasks.get(&landing.task)?, Some(landing)),
+                actions::task_actions(board, board.tasks.get(&landing.task)?, Some(landing)),
             ))
         });
         let expected = queued()
@@ -79,7 +79,7 @@ impl TopicContext<'_> {
                 at: shown.state,
                 word: shown.label.into(),
                 next: texts::next_step_text(shown.state, &landing.agent, &activity),
-                actions: actions::task_actions(task, None),
+                actions: actions::task_actions(board, task, None),
                 landing: landing.clone(),
             });
         }

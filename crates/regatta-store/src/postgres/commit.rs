@@ -292,4 +292,3 @@ fn index_messages(messages: &[&Message]) -> Result<Option<Statement>, StoreFault
         ],
     )))
 }
-

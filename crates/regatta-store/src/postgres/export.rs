@@ -107,9 +107,7 @@ fn write_pieces(
     sqlite
         .pragma_update(None, "journal_mode", "delete")
         .map_err(|error| to_error(error.into()))?;
-    sqlite
-        .close()
-        .map_err(|(_, error)| to_error(error.into()))
+    sqlite.close().map_err(|(_, error)| to_error(error.into()))
 }
 
 struct FileWriter<'a> {
@@ -161,7 +159,10 @@ impl FileWriter<'_> {
 async fn send_pieces(database: &Database, sender: &Sender<Piece>) -> Result<(), StoreError> {
     let to_error = |error: tokio_postgres::Error| faults::database(&database.settings, &error);
     let client = database.reader().await?;
-    client.batch_execute(BEGIN_SNAPSHOT).await.map_err(to_error)?;
+    client
+        .batch_execute(BEGIN_SNAPSHOT)
+        .await
+        .map_err(to_error)?;
     let sent = send_snapshot(database, &client, sender).await;
     client.batch_execute("COMMIT").await.map_err(to_error)?;
     sent?;

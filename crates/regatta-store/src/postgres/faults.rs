@@ -56,9 +56,7 @@ pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Erro
             "create it: createdb NAME, as a user who may do that",
         );
     }
-    if *state == SqlState::INSUFFICIENT_PRIVILEGE
-        || *state == SqlState::READ_ONLY_SQL_TRANSACTION
-    {
+    if *state == SqlState::INSUFFICIENT_PRIVILEGE || *state == SqlState::READ_ONLY_SQL_TRANSACTION {
         return error(
             "read_only",
             format!("Regatta may not write to the database {settings}: {text}"),

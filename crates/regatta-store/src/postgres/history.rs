@@ -135,7 +135,10 @@ fn task_conditions(filter: &TaskFilter) -> (String, Vec<Param>) {
             .statuses
             .iter()
             .map(|status| status.name().to_owned());
-        sql += &format!(" AND status = ANY(${})", place(Param::Texts(names.collect())));
+        sql += &format!(
+            " AND status = ANY(${})",
+            place(Param::Texts(names.collect()))
+        );
     }
     (sql, params)
 }
@@ -212,7 +215,10 @@ impl StoreHistory for PostgresHistory {
             key(after.0).into(),
         ];
         let rows = self.query(Statement::new(sql, params))?;
-        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)).unsigned_abs())
+        Ok(rows
+            .first()
+            .map_or(0, |row| row.get::<_, i64>(0))
+            .unsigned_abs())
     }
 
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
@@ -231,11 +237,15 @@ impl StoreHistory for PostgresHistory {
 
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
         let (conditions, params) = task_conditions(filter);
-        let sql = format!("SELECT count(*) FROM rows WHERE project = $1 AND kind = $2 {conditions}");
+        let sql =
+            format!("SELECT count(*) FROM rows WHERE project = $1 AND kind = $2 {conditions}");
         let mut all_params = vec![WHOLE_FLEET.into(), "tasks".into()];
         all_params.extend(params);
         let rows = self.query(Statement::new(sql, all_params))?;
-        Ok(rows.first().map_or(0, |row| row.get::<_, i64>(0)).unsigned_abs())
+        Ok(rows
+            .first()
+            .map_or(0, |row| row.get::<_, i64>(0))
+            .unsigned_abs())
     }
 
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {

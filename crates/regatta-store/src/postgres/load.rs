@@ -56,16 +56,16 @@ pub(super) fn events_of_row(row: &Row) -> Vec<Recorded> {
 /// Reads the board and the outbox as of one revision.
 pub(super) async fn load(database: &Database, client: &Client) -> Result<LoadedState, StoreError> {
     let to_error = |error: tokio_postgres::Error| faults::database(&database.settings, &error);
-    client.batch_execute(BEGIN_SNAPSHOT).await.map_err(to_error)?;
+    client
+        .batch_execute(BEGIN_SNAPSHOT)
+        .await
+        .map_err(to_error)?;
     let loaded = load_in_snapshot(database, client).await;
     client.batch_execute("COMMIT").await.map_err(to_error)?;
     loaded
 }
 
-async fn load_in_snapshot(
-    database: &Database,
-    client: &Client,
-) -> Result<LoadedState, StoreError> {
+async fn load_in_snapshot(database: &Database, client: &Client) -> Result<LoadedState, StoreError> {
     let mut unreadable_rows = Vec::new();
     let mut loader = BoardLoader::default();
     loader.put(BoardRow::Meta(read_meta(database, client).await?));
@@ -75,8 +75,7 @@ async fn load_in_snapshot(
     );
     for kind in KINDS.into_iter().filter(|kind| *kind != MESSAGES) {
         each_row(database, client, &sql, kind, |row| {
-            keep_readable(row_codec::put_row(&mut loader, &row), &mut unreadable_rows)
-                .map(drop)
+            keep_readable(row_codec::put_row(&mut loader, &row), &mut unreadable_rows).map(drop)
         })
         .await?;
     }
@@ -111,7 +110,10 @@ async fn load_in_snapshot(
 
 /// Reads the board's counters. The store cannot be used without them, because it is unknown which
 /// numbers were already assigned.
-pub(super) async fn read_meta(database: &Database, client: &Client) -> Result<BoardMeta, StoreError> {
+pub(super) async fn read_meta(
+    database: &Database,
+    client: &Client,
+) -> Result<BoardMeta, StoreError> {
     let row = lease::read(database, client).await?;
     let meta: BoardMeta = serde_json::from_str(&row.meta).map_err(|error| {
         faults::corrupt(
@@ -218,7 +220,10 @@ pub(super) fn keep_readable<T>(
 /// made, and that every row and event can be read (D3).
 pub(super) async fn check(database: &Database, client: &Client) -> Result<(), StoreError> {
     let to_error = |error: tokio_postgres::Error| faults::database(&database.settings, &error);
-    client.batch_execute(BEGIN_SNAPSHOT).await.map_err(to_error)?;
+    client
+        .batch_execute(BEGIN_SNAPSHOT)
+        .await
+        .map_err(to_error)?;
     let checked = check_in_snapshot(database, client).await;
     client.batch_execute("COMMIT").await.map_err(to_error)?;
     let unreadable_rows = checked?;

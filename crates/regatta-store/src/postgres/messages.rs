@@ -86,8 +86,14 @@ fn index_lists(filter: &MessageFilter) -> Vec<IndexList> {
     let mut lists: Vec<IndexList> = words
         .filter_map(|word| list(entry::WORD, Some(word.to_owned())))
         .collect();
-    lists.extend(list(entry::LABEL, filter.label.as_ref().map(ToString::to_string)));
-    lists.extend(list(entry::MENTION, filter.mention.as_ref().map(ToString::to_string)));
+    lists.extend(list(
+        entry::LABEL,
+        filter.label.as_ref().map(ToString::to_string),
+    ));
+    lists.extend(list(
+        entry::MENTION,
+        filter.mention.as_ref().map(ToString::to_string),
+    ));
     lists.extend(list(entry::REPLY_TO, id_text(filter.reply_to)));
     lists.extend(list(entry::THREAD, id_text(filter.thread)));
     lists.extend(list(entry::SENDER, filter.from.clone()));
@@ -149,11 +155,15 @@ fn query(
     let mut source = String::from("rows m");
     let mut order = "m.number";
     for (nth, list) in lists.iter().enumerate() {
-        let (kind, value) = (place(list.kind.into()), place(Param::Text(list.value.clone())));
+        let (kind, value) = (
+            place(list.kind.into()),
+            place(Param::Text(list.value.clone())),
+        );
         if nth == 0 {
-            source = "message_index s JOIN rows m ON m.project = $1 AND m.kind = $2 AND m.number = \
+            source =
+                "message_index s JOIN rows m ON m.project = $1 AND m.kind = $2 AND m.number = \
                 s.message"
-                .into();
+                    .into();
             order = "s.message";
             conditions += &format!(" AND s.project = $1 AND s.kind = {kind} AND s.value = {value}");
         } else {
@@ -192,7 +202,11 @@ async fn id_range(
         .before
         .map_or(i64::MAX, |id| key(id.0).saturating_sub(1));
     if let Some(since) = filter.since_unix_ms {
-        low = low.max(first_since(database, client, since).await?.saturating_sub(1));
+        low = low.max(
+            first_since(database, client, since)
+                .await?
+                .saturating_sub(1),
+        );
     }
     if let Some(until) = filter.until_unix_ms {
         let after = first_since(database, client, until.saturating_add(1)).await?;

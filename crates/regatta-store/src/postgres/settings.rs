@@ -142,7 +142,10 @@ fn verified_tls(root_file: Option<PathBuf>) -> Result<Arc<rustls::ClientConfig>,
     match root_file {
         Some(file) => {
             let unreadable = |error: &dyn std::fmt::Display| {
-                format!("could not read the certificates in {}: {error}", file.display())
+                format!(
+                    "could not read the certificates in {}: {error}",
+                    file.display()
+                )
             };
             let certificates =
                 CertificateDer::pem_file_iter(&file).map_err(|error| unreadable(&error))?;
@@ -228,11 +231,17 @@ mod tests {
 
     #[test]
     fn another_machine_needs_a_verified_certificate() {
-        for mode in ["", "?sslmode=disable", "?sslmode=prefer", "?sslmode=require"] {
+        for mode in [
+            "",
+            "?sslmode=disable",
+            "?sslmode=prefer",
+            "?sslmode=require",
+        ] {
             let message = refusal(&format!("postgres://ann@db.example/fleet{mode}"));
             assert!(message.contains("verify-full"), "{message}");
         }
-        let verified = PostgresSettings::parse("postgres://ann@db.example/fleet?sslmode=verify-full");
+        let verified =
+            PostgresSettings::parse("postgres://ann@db.example/fleet?sslmode=verify-full");
         assert!(verified.unwrap().tls.is_some());
     }
 
@@ -244,7 +253,10 @@ mod tests {
             "postgres://ann@[::1]/fleet",
             "postgresql://ann@%2Frun%2Fpostgresql/fleet",
         ] {
-            assert!(PostgresSettings::parse(address).unwrap().tls.is_none(), "{address}");
+            assert!(
+                PostgresSettings::parse(address).unwrap().tls.is_none(),
+                "{address}"
+            );
         }
         // One remote host in a list is enough to need a certificate.
         assert!(refusal("postgres://ann@localhost,db.example/fleet").contains("verify-full"));
@@ -266,7 +278,8 @@ mod tests {
 
     #[test]
     fn unreadable_certificates_are_named() {
-        let message = refusal("postgres://db.example/fleet?sslmode=verify-full&sslrootcert=%2Fnowhere");
+        let message =
+            refusal("postgres://db.example/fleet?sslmode=verify-full&sslrootcert=%2Fnowhere");
         assert!(message.contains("/nowhere"), "{message}");
         assert!(refusal("postgres:///fleet").contains("no host"));
         assert!(refusal("mysql://localhost/x").contains("postgres://"));

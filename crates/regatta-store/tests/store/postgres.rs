@@ -48,7 +48,9 @@ impl PostgresPlace {
     }
 
     fn refusal(&self) -> StoreError {
-        PostgresStore::open(self.settings(), "a test").map(drop).unwrap_err()
+        PostgresStore::open(self.settings(), "a test")
+            .map(drop)
+            .unwrap_err()
     }
 }
 
@@ -65,7 +67,9 @@ impl StoreHarness for PostgresPlace {
 
     fn backup_path(&mut self) -> PathBuf {
         self.copies += 1;
-        self.directory.path().join(format!("backup-{}.db", self.copies))
+        self.directory
+            .path()
+            .join(format!("backup-{}.db", self.copies))
     }
 
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store> {
@@ -108,7 +112,10 @@ const LONG: LeaseLimits = LeaseLimits {
 
 /// Waits until the lease has expired on the server's clock, which is the only clock that counts.
 fn wait_until_expired(place: &PostgresPlace) {
-    while place.sql("SELECT 1 FROM lease WHERE expires < clock_timestamp()").is_empty() {
+    while place
+        .sql("SELECT 1 FROM lease WHERE expires < clock_timestamp()")
+        .is_empty()
+    {
         std::thread::yield_now();
     }
 }
@@ -159,7 +166,8 @@ fn d12_a_lease_that_lasts_keeps_others_out() {
 /// A daemon that was slow, but that nobody replaced, continues with a new epoch.
 #[test]
 fn an_expired_lease_that_nobody_took_is_acquired_again() {
-    let Some(cluster) = cluster("postgres::an_expired_lease_that_nobody_took_is_acquired_again") else {
+    let Some(cluster) = cluster("postgres::an_expired_lease_that_nobody_took_is_acquired_again")
+    else {
         return;
     };
     let place = PostgresPlace::new(cluster);
@@ -219,7 +227,10 @@ fn j12_a_lost_connection_is_opened_again() {
     }
     assert!(store.load().unwrap().board == steps[3].board);
     assert_eq!(store.history().events(0, 10_000).unwrap().len(), {
-        steps[..4].iter().map(|step| step.batch.events.len()).sum::<usize>()
+        steps[..4]
+            .iter()
+            .map(|step| step.batch.events.len())
+            .sum::<usize>()
     });
 }
 
@@ -239,7 +250,8 @@ fn d6_a_newer_schema_is_refused() {
 /// D11: a damaged row is reported, and everything else is loaded.
 #[test]
 fn d11_a_damaged_row_is_reported_and_the_rest_is_loaded() {
-    let Some(cluster) = cluster("postgres::d11_a_damaged_row_is_reported_and_the_rest_is_loaded") else {
+    let Some(cluster) = cluster("postgres::d11_a_damaged_row_is_reported_and_the_rest_is_loaded")
+    else {
         return;
     };
     let place = PostgresPlace::new(cluster);

@@ -25,6 +25,7 @@ pub(crate) struct PostgresCluster {
 
 /// Returns the server of this test process, or `None` if PostgreSQL is not installed. Then the test
 /// reports that it was skipped, and `REGATTA_TEST_POSTGRES=needed` makes it fail.
+#[allow(clippy::print_stderr, reason = "a skipped test must say so")]
 pub(crate) fn cluster(test: &str) -> Option<&'static PostgresCluster> {
     static CLUSTER: OnceLock<Option<PostgresCluster>> = OnceLock::new();
     let found = CLUSTER.get_or_init(|| find_programs().map(PostgresCluster::start));
@@ -71,7 +72,13 @@ impl PostgresCluster {
         }
         let data = directory.join("data");
         let initialised = as_unprivileged(&programs.join("initdb"))
-            .args(["--no-sync", "--locale=C", "--encoding=UTF8", "--auth=trust", "--username=regatta"])
+            .args([
+                "--no-sync",
+                "--locale=C",
+                "--encoding=UTF8",
+                "--auth=trust",
+                "--username=regatta",
+            ])
             .arg(&data)
             .current_dir(&directory)
             .output()
@@ -85,7 +92,10 @@ impl PostgresCluster {
             .arg("-D")
             .arg(&data)
             .args(["-c", "listen_addresses="])
-            .args(["-c", &format!("unix_socket_directories={}", directory.display())])
+            .args([
+                "-c",
+                &format!("unix_socket_directories={}", directory.display()),
+            ])
             // A killed process loses nothing without these syncs, and the tests do not cut power.
             .args(["-c", "fsync=off", "-c", "max_connections=200"])
             .current_dir(&directory)
@@ -99,6 +109,8 @@ impl PostgresCluster {
             pid = server.id(),
             directory = directory.display()
         );
+        // The shell ends after the test process, so nobody can wait for it.
+        #[allow(clippy::zombie_processes, reason = "the shell outlives this process")]
         let watchdog = Command::new("sh")
             .args(["-c", &script])
             .stdin(Stdio::piped())
@@ -120,14 +132,20 @@ impl PostgresCluster {
     fn wait_until_ready(&self, server: &mut std::process::Child) {
         let lock_file = self.directory.join("data/postmaster.pid");
         loop {
-            let is_ready = fs::read_to_string(&lock_file)
-                .is_ok_and(|text| text.lines().nth(7).is_some_and(|line| line.trim() == "ready"));
+            let is_ready = fs::read_to_string(&lock_file).is_ok_and(|text| {
+                text.lines()
+                    .nth(7)
+                    .is_some_and(|line| line.trim() == "ready")
+            });
             if is_ready {
                 return;
             }
             if let Some(status) = server.try_wait().unwrap() {
                 let log = fs::read_to_string(self.directory.join("server.log"));
-                panic!("the server ended with {status}: {}", log.unwrap_or_default());
+                panic!(
+                    "the server ended with {status}: {}",
+                    log.unwrap_or_default()
+                );
             }
             std::thread::yield_now();
         }

@@ -1,1 +1,0 @@
-import{_ as e}from"./jsxRuntime-BDaci9vO.js";function t(){e(()=>{let e=document.activeElement;return()=>{e?.isConnected&&e.focus({preventScroll:!0})}},[])}export{t};

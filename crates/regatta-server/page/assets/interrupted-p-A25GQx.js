@@ -1,0 +1,1 @@
+import{s as e}from"./signals.module-x6PuugxX.js";var t=`regatta-interrupted`;function n(){try{return JSON.parse(sessionStorage.getItem(t)??`null`)}catch{return null}}var r=e(n());function i(e){r.value=e;try{e?sessionStorage.setItem(t,JSON.stringify(e)):sessionStorage.removeItem(t)}catch{}}export{i as n,r as t};

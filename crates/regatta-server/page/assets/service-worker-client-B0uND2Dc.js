@@ -1,0 +1,1 @@
+import{t as e}from"./trusted-C4fjQjJD.js";var t=`/assets/service-worker.js`,n=`regatta-notify`;async function r(){`serviceWorker`in navigator&&await navigator.serviceWorker.register(e(t),{scope:`/`})}export{r as n,n as t};

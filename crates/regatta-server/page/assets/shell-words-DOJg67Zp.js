@@ -1,0 +1,1 @@
+function e(e){return/^[\w@%+=:,./-]+$/.test(e)?e:`'${e.replaceAll(`'`,`'\\''`)}'`}function t(t,n=[]){let r=n.filter(([,e])=>e!==``).flatMap(([t,n])=>[t,e(n)]);return[`regatta`,...t.map(e),...r].join(` `)}export{t as n,e as t};

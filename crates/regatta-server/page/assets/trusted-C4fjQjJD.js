@@ -1,0 +1,1 @@
+var e=globalThis.trustedTypes,t={createHTML:e=>e,createScriptURL:e=>{let t=new URL(e,location.href);if(t.origin!==location.origin||!t.pathname.startsWith(`/assets/`))throw Error(`not a script of this page: ${e}`);return e}},n=e?e.createPolicy(`regatta`,t):t;function r(e,t){e.innerHTML=n.createHTML(t)}function i(e){return n.createScriptURL(e)}export{r as n,i as t};
