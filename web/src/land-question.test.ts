@@ -38,7 +38,7 @@ describe('landing a change', () => {
     saveDrafts('T3', { words: 'more tests', comments: [{ path: 'a.rs', line: 2, text: 'why?' }] });
     const question = landQuestion(land('T3', 'never'));
     expect([question?.title, question?.proceed]).toEqual(['2 comments not sent', null]);
-    expect(question?.instead.map((action) => action.label)).toEqual(['Revise with 1 comment', 'Discard them', 'Show the change']);
+    expect(question?.instead.map((action) => action.label)).toEqual(['Revise with 2 comments', 'Discard them', 'Show the change']);
     expect(question?.instead[0]?.input).toEqual({ id: 'T3', text: 'more tests\na.rs:2: why?' });
     saveDrafts('T3', { words: '', comments: [] });
     expect(landQuestion(land('T3', 'never'))).toBeUndefined();

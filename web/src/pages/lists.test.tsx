@@ -188,7 +188,7 @@ describe('agents', () => {
     const text = box.textContent ?? '';
     for (const expected of [STATES.working.word, 'cargo test', '75 % of 4 ended tasks', '$0.90', '85 %', 'runs small !', '1 of 2 slots', 'First <b>', 'regatta why ann']) expect(text).toContain(expected);
     expect(box.querySelector('a[href="/t/T1?tab=log"]')).not.toBeNull();
-    expect(box.querySelectorAll('.card').length).toBe(1);
+    await until(() => box.querySelectorAll('.card').length === 1);
     render(null, box);
     serveAgents([]);
     render(<Agents onlyAgent="bob" />, box);
