@@ -27,7 +27,7 @@ export function Command({ text }: { text: string }) {
   };
   return (
     <span class="command">
-      <code ref={code}>{plain(text, 400)}</code>
+      <code ref={code} tabIndex={0}>{plain(text, 400)}</code>
       <button type="button" class="do" aria-label={`Copy the command ${plain(text, 100)}`} onClick={() => void onClick()}>
         {answer.value || 'Copy'}
       </button>

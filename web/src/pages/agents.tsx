@@ -154,7 +154,7 @@ function Filters({ answer }: { answer: AgentWindow | null }) {
           ))}
         </select>
       </label>
-      <span class="row" role="group" aria-label="States">
+      <span class="row" role="group" aria-label="States" tabIndex={0}>
         {answer?.counts.map(({ at, count }) => (
           <button key={at} type="button" class="chip" aria-pressed={selected.includes(at)} onClick={() => toggle(at)}>
             <Glyph at={at} /> {STATES[at].word} {count}

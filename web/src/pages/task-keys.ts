@@ -13,7 +13,7 @@ export type Tab = (typeof TABS)[number];
 
 /** Returns the height that the header and the tabs cover at the top of the window. */
 function coveredHeight(): number {
-  return (document.querySelector('.tab-bar')?.getBoundingClientRect().bottom ?? 60) + 8;
+  return (document.querySelector('.task-tab-bar')?.getBoundingClientRect().bottom ?? 60) + 8;
 }
 
 /** Scrolls to the next or previous file of the change. Returns false if no change is shown. */

@@ -403,7 +403,7 @@ export function Task({ id }: { id: string }) {
         </p>
       )}
       <UnsentBanner task={task} />
-      <div class="tab-bar">
+      <div class="task-tab-bar">
         <TabBar task={task} tab={tab} hasCards={requests.length > 0} />
         <button type="button" class="plain side-toggle" aria-expanded={!isSideHidden.value} onClick={toggleSide}>
           {isSideHidden.value ? 'Details ▸' : 'Details ▾'}

@@ -92,7 +92,7 @@ function StateChips({ answer }: { answer: TaskWindow | null }) {
   };
   const counts = new Map(answer?.counts.map((entry) => [entry.at, entry.count]) ?? []);
   return (
-    <span class="row" role="group" aria-label="States">
+    <span class="row" role="group" aria-label="States" tabIndex={0}>
       {TASK_STATES.map((state) => (
         <button key={state} type="button" class="chip" aria-pressed={selected.includes(state)} disabled={!counts.get(state) && !selected.includes(state)} onClick={() => toggle(state)}>
           <Glyph at={state} /> {STATES[state].word} <b class="count">{counts.get(state) ?? '–'}</b>

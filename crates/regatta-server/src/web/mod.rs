@@ -112,6 +112,22 @@ fn is_file_path(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
+/// The first parts of the addresses that belong to the API and to other programs. A test compares
+/// them with the list of all routes.
+const ROUTE_ROOTS: [&str; 11] = [
+    "api", "close", "enter", "git", "healthz", "mcp", "me", "metrics", "ping", "readyz", "webhooks",
+];
+
+/// Returns whether a person has opened an address in a browser that nothing has. Such a person gets
+/// the page, which says so and leads on.
+fn is_mistyped(headers: &HeaderMap, path: &str) -> bool {
+    let is_navigation = headers
+        .get("sec-fetch-mode")
+        .is_some_and(|mode| mode == "navigate");
+    let root = path.split('/').nth(1).unwrap_or_default();
+    is_navigation && !is_page_path(path) && !is_file_path(path) && !ROUTE_ROOTS.contains(&root)
+}
+
 /// Returns whether the name of a file ends with a hash of its content, as in `index-C5CBl6AC.js`. The
 /// icons and the service worker have names without a hash.
 fn has_content_hash(name: &str) -> bool {
@@ -145,12 +161,14 @@ pub(crate) async fn serve(
     next: Next,
 ) -> Response {
     let path = request.uri().path();
+    let is_mistyped = is_mistyped(request.headers(), path);
     if ![Method::GET, Method::HEAD].contains(request.method())
-        || !(is_page_path(path) || is_file_path(path))
+        || !(is_page_path(path) || is_file_path(path) || is_mistyped)
     {
         return next.run(request).await;
     }
-    let (is_page, name) = (is_page_path(path), path.trim_start_matches('/').to_owned());
+    let is_page = is_page_path(path) || is_mistyped;
+    let name = path.trim_start_matches('/').to_owned();
     let headers = request.headers().clone();
     let is_service_worker = name == SERVICE_WORKER;
     let read = tokio::task::spawn_blocking(move || {
@@ -173,6 +191,9 @@ pub(crate) async fn serve(
     match read.await {
         Ok(Some((bytes, kind, is_immutable))) => {
             let mut response = file_response(bytes, kind, is_immutable, &headers);
+            if is_mistyped {
+                *response.status_mut() = StatusCode::NOT_FOUND;
+            }
             if is_service_worker {
                 // Without this header, the worker would control only addresses below `/assets`.
                 response
@@ -300,6 +321,41 @@ mod tests {
             assert!(!get(private), "{private}");
         }
         assert!(is_public(&Method::POST, "/enter"));
+    }
+
+    #[test]
+    fn the_roots_of_all_documented_routes_are_known() {
+        let routes = include_str!("../../../../xtask/src/reference/routes.txt");
+        let addresses = routes
+            .lines()
+            .filter_map(|line| line.split_whitespace().nth(1));
+        let mut count = 0;
+        for root in addresses.filter_map(|address| address.split('/').nth(1)) {
+            assert!(ROUTE_ROOTS.contains(&root), "{root}");
+            count += 1;
+        }
+        assert!(count > 20, "{count} routes");
+    }
+
+    #[test]
+    fn only_a_mistyped_address_in_a_browser_gets_the_page() {
+        let mut browser = HeaderMap::new();
+        browser.insert("sec-fetch-mode", HeaderValue::from_static("navigate"));
+        for path in ["/taks", "/t", "/x/y"] {
+            assert!(is_mistyped(&browser, path), "{path}");
+            assert!(!is_mistyped(&HeaderMap::new(), path), "{path}");
+        }
+        for path in [
+            "/",
+            "/tasks",
+            "/t/T9",
+            "/assets/x.js",
+            "/api/v1/x",
+            "/mcp",
+            "/metrics",
+        ] {
+            assert!(!is_mistyped(&browser, path), "{path}");
+        }
     }
 
     #[test]
