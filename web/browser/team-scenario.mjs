@@ -58,7 +58,7 @@ export async function team() {
     await shoot(page, 'phone');
     await page.setViewportSize({ width: 1440, height: 900 });
     await page.goto(`${world.url}/agents`);
-    await until('the agents', async () => (await page.locator('tbody tr').count()) === 3);
+    await until('the agents', async () => (await page.locator('[data-row]').count()) === 3);
     check(!(await hasText(page, 'differs from wanted')), 'each agent runs the wanted model');
     await shoot(page, 'agents');
     await page.goto(world.url);
@@ -86,7 +86,7 @@ export async function team() {
     // Answer by click, then watch the task land.
     await page.getByRole('button', { name: /Allow once/ }).click();
     await page.goto(`${world.url}/tasks?q=rate`);
-    await until('T3 to land on the page', async () => (await text(page, 'tbody')).includes('landed'));
+    await until('T3 to land on the page', async () => (await text(page, '.virtual')).includes('landed'));
     check(true, 'a landing appears live');
     await page.goto(`${world.url}/tasks`);
     await until('rows', () => hasText(page, 'Describe the login'));

@@ -542,5 +542,9 @@ fn an_agent_that_is_not_signed_in_is_named_with_the_command() {
     );
     let doctor = world.run_ok(&["doctor"]);
     let line = doctor.lines().find(|line| line.starts_with("! agent "));
-    assert!(line.is_some_and(|line| line.ends_with(fix)), "{doctor}");
+    let names_both = |line: &str| {
+        line.contains("sign in as regatta provider says")
+            && line.ends_with("regatta resume scripted")
+    };
+    assert!(line.is_some_and(names_both), "{doctor}");
 }

@@ -334,10 +334,7 @@ fn a_diff_on_a_terminal_uses_the_pager() {
     ));
     tmux.wait_for_text("page-1");
     tmux.press_key("C-c");
-    assert!(
-        tmux.wait_for_text("end-of-6")
-            .contains("next: regatta undo T1")
-    );
+    assert!(tmux.wait_for_text("end-of-6").contains("regatta undo T1"));
 }
 
 /// A lost daemon is shown with the age of the data. The view does not start a daemon, and is live

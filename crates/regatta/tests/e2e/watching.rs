@@ -133,7 +133,8 @@ fn a_second_interrupt_asks_whether_to_stop() {
         PseudoTerminal::start(&world, &format!("run {plan} --agents scripted --yes"));
     terminal.wait_for_text("working");
     terminal.type_keys("\x03");
-    terminal.wait_for_text("watch them: regatta run --resume M1 · stop them: regatta stop M1");
+    terminal.wait_for_text("run --resume M1 · stop them: ");
+    terminal.wait_for_text("stop M1");
     terminal.wait_for_text("Ctrl-C again");
     terminal.type_keys("\x03");
     terminal.wait_for_text("stop M1 now? its work is kept [y/N]");
@@ -146,7 +147,7 @@ fn a_second_interrupt_asks_whether_to_stop() {
     let (code, shown) = terminal.wait_for_end();
     assert_eq!(code, 130, "{shown}");
     assert!(
-        shown.contains("stopped; all work is kept · go on: regatta run --resume M1"),
+        shown.contains("stopped; all work is kept · go on: ") && shown.contains("run --resume M1"),
         "{shown}"
     );
     assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
