@@ -239,7 +239,7 @@ export interface AgentWhyView {
 /** A window of the page's list of agents. */
 export interface AgentWindow {
   all: number;
-  counts: StateCount2[];
+  counts: StateCount[];
   offset: number;
   providers: ProviderCount[];
   revision: number;
@@ -3148,14 +3148,8 @@ export interface StartTeam {
   wait_ms?: number;
 }
 
-/** The number of tasks that are in one state. */
-export interface StateCount {
-  at: DisplayState;
-  count: number;
-}
-
 /** A number of tasks or agents in one state. */
-export interface StateCount2 {
+export interface StateCount {
   at: DisplayState;
   count: number;
 }
@@ -3519,7 +3513,7 @@ export interface TaskView {
 /** A window of the page's list of tasks. */
 export interface TaskWindow {
   all: number;
-  counts: StateCount2[];
+  counts: StateCount[];
   is_counting: boolean;
   micro_usd?: number;
   missions: MissionTitle[];

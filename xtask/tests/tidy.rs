@@ -374,20 +374,24 @@ fn only_core_matches_on_the_status_of_a_task() {
 /// The columns that a condition of SQL may name: keys, the columns of indexes, and the parameters
 /// of queries that are put together. A condition on anything else would be a rule of core, written
 /// where nobody tests it.
-const CONDITION_COLUMNS: [&str; 27] = [
+const CONDITION_COLUMNS: [&str; 32] = [
     "agent",
     "attempt",
     "channel",
     "day",
+    "epoch",
+    "expires",
     "hook",
     "id",
     "key",
+    "kind",
     "label",
     "live",
     "message",
     "mission",
     "name",
     "nth",
+    "number",
     "parent",
     "project",
     "request",
@@ -398,8 +402,9 @@ const CONDITION_COLUMNS: [&str; 27] = [
     "status",
     "task",
     "team",
-    "{id}",
+    "value",
     "{id_column}",
+    "{id}",
     "{key}",
     "{order}",
 ];

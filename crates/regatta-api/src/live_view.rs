@@ -16,7 +16,7 @@ mod mission;
 
 pub use mission::{
     ChangedLines, MissionDecision, MissionLanding, MissionLane, MissionPage, MissionRowView,
-    MissionWave, StateCount,
+    MissionWave,
 };
 pub use regatta_core::display::DisplayState;
 use regatta_core::display::{FleetSummary, MissionSummary};

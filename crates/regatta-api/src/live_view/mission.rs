@@ -5,14 +5,7 @@ use regatta_core::ids::{AgentName, ApprovalId, CommitId, MissionId, ProjectName,
 use serde::{Deserialize, Serialize};
 
 use super::{DisplayState, LaneBar, PageAction, TaskRowView};
-
-/// The number of tasks that are in one state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct StateCount {
-    pub at: DisplayState,
-    pub count: usize,
-}
+use crate::task_list::StateCount;
 
 /// A mission as one row of the list of missions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -198,7 +198,7 @@ mod tests {
             (Some("cargo test\n--all"), Some("/a"), "cargo test"),
             (
                 None,
-                Some("/tmp/w/A5/src/auth/login.rs"),
+                Some("/data/A5/src/auth/login.rs"),
                 "edit src/auth/login.rs",
             ),
             (None, Some("login.rs"), "edit login.rs"),

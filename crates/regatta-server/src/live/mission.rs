@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use regatta_api::live_view::{
     ChangedLines, DisplayState, MissionLanding, MissionPage, MissionRowView, MissionWave,
-    StateCount, TaskRowView,
+    TaskRowView,
 };
 use regatta_api::patch;
+use regatta_api::task_list::StateCount;
 use regatta_core::budget::{BudgetScope, Spend};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, MissionId, TaskId};

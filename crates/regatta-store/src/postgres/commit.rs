@@ -24,8 +24,8 @@ pub(super) mod entry {
     pub(in crate::postgres) const WORD: &str = "word";
 }
 
-/// How a transaction begins. A daemon that is paused inside it would hold the row of the lease, so
-/// the server ends such a transaction well before the lease expires.
+/// Returns the SQL with which a transaction begins. A daemon that is paused inside it would hold
+/// the row of the lease, so the server ends such a transaction well before the lease expires.
 pub(super) fn begin(limits: LeaseLimits) -> String {
     let idle_ms = (limits.ttl_ms() * 3 / 8).max(1);
     format!("BEGIN; SET LOCAL idle_in_transaction_session_timeout = {idle_ms}")

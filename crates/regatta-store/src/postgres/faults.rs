@@ -11,7 +11,7 @@ use crate::errors::StoreFault;
 const AWAY_HINT: &str = "Regatta tries again by itself; check that the database runs and can be \
     reached: regatta doctor";
 
-fn error(code: &'static str, message: String, hint: impl Into<String>) -> StoreError {
+fn store_error(code: &'static str, message: String, hint: impl Into<String>) -> StoreError {
     StoreError {
         code,
         message,
@@ -22,7 +22,7 @@ fn error(code: &'static str, message: String, hint: impl Into<String>) -> StoreE
 /// Returns the error for a failure of a statement or a connection.
 pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Error) -> StoreError {
     let Some(db_error) = cause.as_db_error() else {
-        return error(
+        return store_error(
             "database_away",
             format!(
                 "the database {settings} cannot be reached, so nothing was recorded: {}",
@@ -34,7 +34,7 @@ pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Erro
     let text = db_error.message();
     let state = db_error.code();
     if *state == SqlState::DISK_FULL || *state == SqlState::OUT_OF_MEMORY {
-        return error(
+        return store_error(
             "disk_full",
             format!("the server of {settings} has no space left, so nothing was recorded: {text}"),
             "free some space on the machine of the database, then try again",
@@ -43,21 +43,21 @@ pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Erro
     if *state == SqlState::INVALID_PASSWORD
         || *state == SqlState::INVALID_AUTHORIZATION_SPECIFICATION
     {
-        return error(
+        return store_error(
             "database_refused",
             format!("the database {settings} refused the user: {text}"),
             "check the user's name and password: psql with the same address must work",
         );
     }
     if *state == SqlState::INVALID_CATALOG_NAME {
-        return error(
+        return store_error(
             "database_missing",
             format!("the database {settings} does not exist"),
             "create it: createdb NAME, as a user who may do that",
         );
     }
     if *state == SqlState::INSUFFICIENT_PRIVILEGE || *state == SqlState::READ_ONLY_SQL_TRANSACTION {
-        return error(
+        return store_error(
             "read_only",
             format!("Regatta may not write to the database {settings}: {text}"),
             "make the user the owner of the database, and name the primary server",
@@ -65,13 +65,13 @@ pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Erro
     }
     let is_going_down = ["57P01", "57P02", "57P03", "25P03", "53300"].contains(&state.code());
     if is_going_down {
-        return error(
+        return store_error(
             "database_away",
             format!("the database {settings} does not accept work now: {text}"),
             AWAY_HINT,
         );
     }
-    error(
+    store_error(
         "io",
         format!(
             "the database {settings} refused a statement, so nothing was recorded: {text} ({})",
@@ -84,7 +84,7 @@ pub(super) fn database(settings: &PostgresSettings, cause: &tokio_postgres::Erro
 /// Returns the error for a server that does not answer in time. Whether a commit was stored is
 /// unknown then, until the server answers again.
 pub(super) fn no_answer(settings: &PostgresSettings, limit: Duration) -> StoreError {
-    error(
+    store_error(
         "database_away",
         format!(
             "the database {settings} did not answer within {} s",
@@ -95,7 +95,7 @@ pub(super) fn no_answer(settings: &PostgresSettings, limit: Duration) -> StoreEr
 }
 
 pub(super) fn no_threads(settings: &PostgresSettings, cause: &std::io::Error) -> StoreError {
-    error(
+    store_error(
         "io",
         format!("could not start the thread for the database {settings}: {cause}"),
         "check the limits on processes of this user: ulimit -u",
@@ -103,7 +103,7 @@ pub(super) fn no_threads(settings: &PostgresSettings, cause: &std::io::Error) ->
 }
 
 pub(super) fn interrupted(settings: &PostgresSettings) -> StoreError {
-    error(
+    store_error(
         "io",
         format!("the work on the database {settings} ended without a result"),
         "report this with the daemon's log",
@@ -112,7 +112,7 @@ pub(super) fn interrupted(settings: &PostgresSettings) -> StoreError {
 
 /// Returns the error for a commit or start while another daemon may write.
 pub(super) fn held_by_another(settings: &PostgresSettings, holder: &str, ms: i64) -> StoreError {
-    error(
+    store_error(
         "second_writer",
         format!(
             "{holder} writes to the database {settings}, and its lease lasts {ms} ms more, so \
@@ -129,7 +129,7 @@ pub(super) fn changed_by_another(
     expected: u64,
     stored: i64,
 ) -> StoreError {
-    error(
+    store_error(
         "second_writer",
         format!(
             "another daemon wrote to the database {settings}: the last event has the number \
@@ -141,7 +141,7 @@ pub(super) fn changed_by_another(
 }
 
 pub(super) fn newer_schema(settings: &PostgresSettings, stored: i64, known: i64) -> StoreError {
-    error(
+    store_error(
         "newer_version",
         format!(
             "a newer version of Regatta wrote the database {settings}: it has schema {stored}, \
@@ -167,7 +167,7 @@ pub(super) fn from_fault(settings: &PostgresSettings, fault: StoreFault) -> Stor
                 &format!("{} rows cannot be read: {}", rows.len(), names.join("; ")),
             )
         }
-        other => error(
+        other => store_error(
             "io",
             format!("the database {settings} could not be used: {other}"),
             "report this with the daemon's log",
@@ -176,7 +176,7 @@ pub(super) fn from_fault(settings: &PostgresSettings, fault: StoreFault) -> Stor
 }
 
 pub(super) fn corrupt(settings: &PostgresSettings, what: &str) -> StoreError {
-    error(
+    store_error(
         "corrupt",
         format!("the store in the database {settings} is damaged: {what}"),
         "nothing was changed; restore the database from its backup",

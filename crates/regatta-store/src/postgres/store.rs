@@ -33,7 +33,7 @@ struct Writer {
     limits: LeaseLimits,
     /// The name of this store in the messages of other daemons.
     holder: String,
-    /// The connection, or `None` after it was lost. Whoever has the lock runs a whole transaction.
+    /// The connection, or `None` after it was lost. The lock is held for a whole transaction.
     client: Mutex<Option<Client>>,
     held: std::sync::Mutex<Option<HeldLease>>,
 }
