@@ -1,6 +1,6 @@
 // Plans: an agent makes one from a prompt, a person edits and starts it. Also stopping and restarting an agent's work.
 
-import { accessible, binary, check, dist, hasText, newContext, shoot, until } from './harness.mjs';
+import { accessible, binary, check, dist, hasText, newContext, shoot, text, until } from './harness.mjs';
 import { World } from './world.mjs';
 
 const PLAN = `Here it is.
@@ -98,7 +98,7 @@ async function restarted(world, page) {
   await world.start('Slow', [{ subject: 'Slow work', files: ['slow.md'], agent: 'claude-1', script: [{ say: 'I take my time' }, { sleep: 600 }] }]);
   await page.goto(`${world.url}/agents/claude-1`);
   await until('Restart', async () => (await page.getByRole('button', { name: 'Restart' }).count()) === 1);
-  await until('the time of the last output', async () => /^\d+[smh]/.test(await page.locator('.facts div', { hasText: 'Last output' }).locator('dd').innerText()));
+  await until('the time of the last output', async () => /last output \d+[smh]/.test(await text(page, '.agent-page')));
   const task = (await world.call('task.list', {})).find((entry) => entry.subject === 'Slow work').id;
   const attemptCount = async () => (await world.call('show', { id: task })).attempts.length;
   const confirm = async (name) => {

@@ -108,15 +108,10 @@ export function AgentDetail({ row }: { row: AgentListRow }) {
             </>
           )}
         </p>
-        {doing && doing !== row.subject && (
-          <p class="agent-doing">
-            {row.doing && row.at === 'working' ? <code>{plain(doing, 300)}</code> : plain(doing, 300)}
-            {row.heard_wall !== undefined && (
-              <span class="dim">
-                {' '}
-                · last output <Age since={row.heard_wall} /> ago
-              </span>
-            )}
+        {doing && doing !== row.subject && <p class="agent-doing">{row.doing && row.at === 'working' ? <code>{plain(doing, 300)}</code> : plain(doing, 300)}</p>}
+        {row.heard_wall !== undefined && (
+          <p class="dim">
+            last output <Age since={row.heard_wall} /> ago
           </p>
         )}
         <p class="row agent-links">
