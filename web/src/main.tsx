@@ -24,9 +24,17 @@ async function start(): Promise<void> {
   addEventListener('hashchange', async () => {
     problem.value = await exchangeCode().catch(() => null);
   });
+  let earlyKey: KeyboardEvent | undefined;
+  const rememberKey = (event: KeyboardEvent) => (earlyKey = event);
+  addEventListener('keydown', rememberKey);
   // The first view needs neither the keys nor the service worker.
   const startLater = () => {
-    void import('./keys').then((module) => module.listenForKeys());
+    void import('./keys').then((module) => {
+      removeEventListener('keydown', rememberKey);
+      module.listenForKeys();
+      // A key that was pressed while the module was loading counts.
+      if (earlyKey && document.activeElement === document.body) dispatchEvent(new KeyboardEvent('keydown', earlyKey));
+    });
     void import('./background').then((module) => module.startBackground());
   };
   if (document.readyState === 'complete') startLater();
