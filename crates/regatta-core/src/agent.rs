@@ -2,7 +2,7 @@
 //! registration, and the limit on an agent's simultaneous attempts.
 //!
 //! Not here: the choice of an agent's next task (see [`schedule`](crate::schedule)), and the pause
-//! of an agent that cannot work (see [`provider_outage`](crate::provider_outage)).
+//! of an agent that cannot work (see [`provider_outage`]).
 
 use std::sync::Arc;
 
