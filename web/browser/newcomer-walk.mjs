@@ -68,9 +68,12 @@ export async function newcomerWalk({ binary, browser, dist, until, check, log })
     await until('the change', async () => (await page.locator('.diff tr.i').count()) > 0);
     await press(findNext(/^(Land) L$/m, await visibleTexts(), 'land it'));
     await until('the landing', async () => /landed as/.test(await page.locator('main').innerText()));
+    const tab = findNext(/^(Why)\b/m, await visibleTexts(), 'see why it landed');
+    await page.locator('.task-tabs').getByText(tab).click();
+    await until('the reasons', async () => new URL(page.url()).searchParams.get('tab') === 'why');
     const why = findNext(new RegExp(`^(regatta why ${task})$`, 'm'), await visibleTexts(), 'ask why');
     // The terminal still shows the last lines of the demo.
-    const exportLine = findNext(/^(export REGATTA_DATA_DIR=.*)$/m, nextCommands(output), 'go there in the terminal');
+    const exportLine = findNext(/^shell +(export REGATTA_DATA_DIR=.*)$/m, output, 'go there in the terminal');
     shell.type(exportLine);
     const answered = shell.type(why);
     check(answered.includes(task) && answered.includes('landed'), 'why explains the landing');
